@@ -1,0 +1,224 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// InferenceRouter is the front door of a namespace: router pods that serve every model of it to OpenAI clients.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
+// +kubebuilder:resource:shortName=ir,categories=inference
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.status.ready`,description="Routers that are Ready, of those wanted"
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.status.url`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Cluster-IP",type=string,JSONPath=`.status.clusterIP`,priority=1
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+type InferenceRouter struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// Spec is what is wanted.
+	// +required
+	Spec InferenceRouterSpec `json:"spec,omitzero"`
+
+	// Status is what is. The manager writes it.
+	// +optional
+	Status InferenceRouterStatus `json:"status,omitzero"`
+}
+
+// InferenceRouterSpec says how a namespace's models are served. Routers follow changes of heartbeat, ring and timeouts
+// without a restart.
+type InferenceRouterSpec struct {
+	// Replicas is the number of router pods. Any number agree on where a conversation goes.
+	// +optional
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// Image of the routers. Defaults to the router image of the installation.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Image string `json:"image,omitempty"`
+
+	// Service is how clients reach the routers.
+	// +optional
+	// +kubebuilder:default={}
+	Service RouterService `json:"service,omitzero"`
+
+	// Heartbeat says when a worker counts as lost and when as back.
+	// +optional
+	// +kubebuilder:default={}
+	Heartbeat Heartbeat `json:"heartbeat,omitzero"`
+
+	// Ring says how keys are spread over workers.
+	// +optional
+	// +kubebuilder:default={}
+	Ring Ring `json:"ring,omitzero"`
+
+	// Timeouts bound how long a request may wait for its worker.
+	// +optional
+	// +kubebuilder:default={}
+	Timeouts Timeouts `json:"timeouts,omitzero"`
+
+	// DrainTimeoutSeconds is how long a router that must go may finish the streams it carries.
+	// +optional
+	// +kubebuilder:default=600
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	DrainTimeoutSeconds *int64 `json:"drainTimeoutSeconds,omitempty"`
+}
+
+// RouterService is the Service in front of the routers.
+type RouterService struct {
+	// Type of the Service.
+	// +optional
+	// +kubebuilder:default=ClusterIP
+	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
+	Type corev1.ServiceType `json:"type,omitempty"`
+
+	// Port of the Service.
+	// +optional
+	// +kubebuilder:default=80
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+
+	// Annotations of the Service, for load balancers.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Heartbeat says when a worker counts as lost and when as back. No report within interval and timeout is a failure, and
+// so is a broken stream; at most one failure and one success count in an interval.
+//
+// +kubebuilder:validation:XValidation:rule="self.timeoutMilliseconds <= self.intervalMilliseconds",message="heartbeat.timeoutMilliseconds must be less than or equal to heartbeat.intervalMilliseconds"
+type Heartbeat struct {
+	// IntervalMilliseconds is the time between two reports of a worker.
+	// +optional
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=60000
+	IntervalMilliseconds int32 `json:"intervalMilliseconds,omitempty"`
+
+	// TimeoutMilliseconds is how late a report may be.
+	// +optional
+	// +kubebuilder:default=500
+	// +kubebuilder:validation:Minimum=50
+	// +kubebuilder:validation:Maximum=60000
+	TimeoutMilliseconds int32 `json:"timeoutMilliseconds,omitempty"`
+
+	// FailuresToDrop is how many failures in a row take a worker out of the ring.
+	// +optional
+	// +kubebuilder:default=3
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	FailuresToDrop int32 `json:"failuresToDrop,omitempty"`
+
+	// SuccessesToAdmit is how many good reports in a row bring a worker into the ring.
+	// +optional
+	// +kubebuilder:default=2
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	SuccessesToAdmit int32 `json:"successesToAdmit,omitempty"`
+}
+
+// Ring says how keys are spread over workers.
+type Ring struct {
+	// VirtualNodes is how many points of the ring each worker has. More of them spread keys more evenly.
+	// +optional
+	// +kubebuilder:default=150
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	VirtualNodes int32 `json:"virtualNodes,omitempty"`
+}
+
+// Timeouts bound how long a request may wait for its worker. There is no limit on the whole: a stream that moves goes on.
+type Timeouts struct {
+	// FirstByteSeconds is how long a worker may take until the first token, its own queue included.
+	// +optional
+	// +kubebuilder:default=120
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	FirstByteSeconds int32 `json:"firstByteSeconds,omitempty"`
+
+	// IdleSeconds is how long a stream may stand still between two tokens.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	IdleSeconds int32 `json:"idleSeconds,omitempty"`
+}
+
+// InferenceRouterStatus is what is.
+type InferenceRouterStatus struct {
+	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions: Ready, Progressing.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Replicas is the number of router pods.
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+
+	// ReadyReplicas is how many of them are Ready.
+	// +optional
+	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+
+	// Ready is readyReplicas of the number wanted, as in 2/2.
+	// +optional
+	// +kubebuilder:validation:MaxLength=24
+	Ready string `json:"ready,omitempty"`
+
+	// Selector selects the router pods, for autoscalers.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Selector string `json:"selector,omitempty"`
+
+	// URL is the base URL for OpenAI clients inside the cluster.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	URL string `json:"url,omitempty"`
+
+	// ClusterIP is the address of the routers' Service.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ClusterIP string `json:"clusterIP,omitempty"`
+}
+
+// Reasons of Ready and Progressing on an InferenceRouter.
+const (
+	// ReasonRouting: at least one router serves, and as many as wanted.
+	ReasonRouting Reason = "Routing"
+	// ReasonRoutersStarting: router pods are on their way.
+	ReasonRoutersStarting Reason = "RoutersStarting"
+	// ReasonNotServing: no router is wanted, or none is Ready.
+	ReasonNotServing Reason = "NotServing"
+)
+
+// InferenceRouterList is a list of InferenceRouters.
+//
+// +kubebuilder:object:root=true
+type InferenceRouterList struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitzero"`
+	// Items of the list.
+	Items []InferenceRouter `json:"items"`
+}

@@ -1,0 +1,133 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// WorkerPool says on what the workers of the models that refer to it run.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=wp,categories=inference
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Accelerator",type=string,JSONPath=`.spec.accelerator.kind`
+// +kubebuilder:printcolumn:name="Models",type=integer,JSONPath=`.status.models`
+// +kubebuilder:printcolumn:name="Workers",type=integer,JSONPath=`.status.workers`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+type WorkerPool struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// Spec is what is wanted.
+	// +required
+	Spec WorkerPoolSpec `json:"spec,omitzero"`
+
+	// Status is what is. The manager writes it.
+	// +optional
+	Status WorkerPoolStatus `json:"status,omitzero"`
+}
+
+// WorkerPoolSpec says what a worker gets and where it may run. A change of it replaces the workers of the pool's models
+// as their rollouts allow.
+type WorkerPoolSpec struct {
+	// Accelerator says what computes.
+	// +optional
+	// +kubebuilder:default={}
+	Accelerator Accelerator `json:"accelerator,omitzero"`
+
+	// WorkerResources are the requests and limits of each worker's container. The engine uses as many threads as the
+	// CPU limit less one, and at least one. Defaults to requests of 500m CPU and 512Mi, and limits of 2 CPU and 2Gi.
+	// +optional
+	// +kubebuilder:default={requests: {cpu: "500m", memory: "512Mi"}, limits: {cpu: "2", memory: "2Gi"}}
+	// +kubebuilder:validation:XValidation:rule="has(self.limits) && 'cpu' in self.limits && 'memory' in self.limits",message="workerResources.limits must name cpu and memory: the engine takes its number of threads from the one, and nodes stay alive by the other"
+	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="workerResources.claims are not supported"
+	WorkerResources corev1.ResourceRequirements `json:"workerResources,omitzero"`
+
+	// NodeSelector restricts workers to nodes with these labels.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Tolerations let workers onto tainted nodes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// PriorityClassName is the priority class of the worker pods.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+
+	// ImagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	ImagePullSecrets []LocalName `json:"imagePullSecrets,omitempty"`
+}
+
+// AcceleratorKind names what computes.
+// +kubebuilder:validation:Enum=CPU
+type AcceleratorKind string
+
+// AcceleratorCPU computes on the node's processor.
+const AcceleratorCPU AcceleratorKind = "CPU"
+
+// Accelerator says what computes.
+type Accelerator struct {
+	// Kind of accelerator.
+	// +optional
+	// +kubebuilder:default=CPU
+	Kind AcceleratorKind `json:"kind,omitempty"`
+}
+
+// WorkerPoolStatus is what is.
+type WorkerPoolStatus struct {
+	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Conditions: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Models is how many models refer to the pool.
+	// +optional
+	Models *int32 `json:"models,omitempty"`
+
+	// Workers is how many worker pods run on it.
+	// +optional
+	Workers *int32 `json:"workers,omitempty"`
+}
+
+// Reasons of Ready on a WorkerPool.
+const (
+	// ReasonInUse: models refer to the pool.
+	ReasonInUse Reason = "InUse"
+	// ReasonUnused: no model refers to the pool.
+	ReasonUnused Reason = "Unused"
+	// ReasonNoMatchingNode: no node has the labels of nodeSelector, so no worker can be placed.
+	ReasonNoMatchingNode Reason = "NoMatchingNode"
+)
+
+// WorkerPoolList is a list of WorkerPools.
+//
+// +kubebuilder:object:root=true
+type WorkerPoolList struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitzero"`
+	// Items of the list.
+	Items []WorkerPool `json:"items"`
+}
