@@ -114,3 +114,8 @@ func Sysctls() map[string]string {
 		"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 	}
 }
+
+// ListImagesCommand lists the names of a node's images, one a line.
+func ListImagesCommand() []string {
+	return []string{"ctr", "--namespace=k8s.io", "images", "list", "--quiet"}
+}

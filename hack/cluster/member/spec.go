@@ -102,3 +102,10 @@ func writeJSON(file string, v any) error {
 	}
 	return os.Rename(file+".new", file)
 }
+
+// ReadSpec returns what the member in dir was started with last.
+func ReadSpec(dir string) (Spec, error) {
+	var s Spec
+	err := readJSON(filepath.Join(dir, specFile), &s)
+	return s, err
+}

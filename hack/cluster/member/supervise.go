@@ -89,7 +89,7 @@ func (s *supervisor) ready(stop context.Context, c config.Component) error {
 		return fmt.Errorf("list the image archives: %w", err)
 	}
 	for _, a := range archives {
-		if !strings.HasSuffix(a.Name(), ".tar") || imported(config.Host, a.Name()) {
+		if !strings.HasSuffix(a.Name(), ".tar") || Imported(config.Host, a.Name()) {
 			continue
 		}
 		if err := s.once(stop, "import", config.ImportCommand(a.Name())); err != nil {
@@ -102,8 +102,8 @@ func (s *supervisor) ready(stop context.Context, c config.Component) error {
 	return nil
 }
 
-// imported says whether the member in dir has an archive already.
-func imported(dir, archive string) bool {
+// Imported says whether the member in dir has an archive already.
+func Imported(dir, archive string) bool {
 	_, err := os.Stat(filepath.Join(dir, importedDir, archive))
 	return err == nil
 }
