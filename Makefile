@@ -1,0 +1,100 @@
+# Ringfleet. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VERSION ?= 0.1.0
+TOOL := go tool -modfile=hack/tools.mod
+# Packages whose tests need neither an API server nor a cluster.
+UNIT = $(shell go list ./... | grep -vE '/test/(env|e2e|bench)($$|/)')
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+.PHONY: help
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Source
+
+.PHONY: generate
+generate: ## Write the generated Go code: contracts, deep copies, apply configurations.
+	go run ./hack/protogen
+	$(TOOL) controller-gen object applyconfiguration paths=./api/v1alpha1
+
+.PHONY: manifests
+manifests: ## Write the CRDs, roles, the chart's copies of both, and the API reference.
+	$(TOOL) controller-gen crd:maxDescLen=1000 paths=./api/v1alpha1 output:crd:dir=./api/crd
+	$(TOOL) controller-gen rbac:roleName=ringfleet-manager paths=./controllers/... output:rbac:dir=./config/rbac
+	go run ./hack/manifests
+	$(TOOL) crd-ref-docs --source-path=api/v1alpha1 --config=hack/apidocs.yaml --renderer=markdown --output-path=docs/api.md
+
+.PHONY: verify
+verify: ## Fail when generated files or go.mod are not fresh.
+	@before=$$(git status --porcelain; git diff); \
+	$(MAKE) --no-print-directory generate manifests; go mod tidy; gofmt -l $$(git ls-files '*.go') | (! grep .); \
+	after=$$(git status --porcelain; git diff); \
+	if [ "$$before" != "$$after" ]; then echo "verify: these were not fresh; commit what make generate manifests and go mod tidy wrote:"; git status --short; git diff --stat; exit 1; fi; \
+	echo "verify: generated files and go.mod are fresh"
+
+.PHONY: lint
+lint: ## Run golangci-lint with kube-api-linter's rules, helm lint and go vet of the e2e tests.
+	$(TOOL) golangci-lint-kube-api-linter run ./...
+	$(TOOL) helm lint charts/ringfleet --quiet
+
+##@ Build
+
+.PHONY: build
+build: ## Build manager, router, worker and kubectl-ringfleet into bin/.
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/manager ./controllers
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/router ./router
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/worker ./worker
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/kubectl-ringfleet ./cli
+
+.PHONY: images
+images: deps ## Build the OCI images of manager, router and worker, and of the demo model, into bin/images.
+	go run ./hack/image build all -o bin/images
+
+##@ Tests
+
+.PHONY: deps
+deps: ## Install what the build and the tests need and the machine lacks (a C compiler, git).
+	@command -v gcc >/dev/null || { echo "deps: installing gcc (the race detector and the worker need it)"; apt-get update -q && apt-get install -y -q gcc libc6-dev; }
+
+.PHONY: test
+test: deps verify lint unit crd envtest e2e ## Everything: verify, lint, unit, CRD, API server and cluster tests.
+
+.PHONY: unit
+unit: deps ## Run the unit and transcript tests with the race detector.
+	export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights); \
+	go test -race -timeout 15m $(UNIT)
+
+.PHONY: crd
+crd: ## Run the tests of the CRDs' rules and defaults, without a server.
+	go test ./test/crd/...
+
+.PHONY: envtest
+envtest: deps ## Run the controllers against a real API server.
+	go run ./hack/cluster build
+	export KUBEBUILDER_ASSETS=$$(go run ./hack/cluster assets); go test -race -timeout 15m ./test/env/...
+
+.PHONY: e2e
+e2e: deps ## Run the whole line on a cluster of its own: real kubelets, real images, a real model.
+	go run ./hack/demo e2e
+
+.PHONY: bench
+bench: deps ## Measure, and write bench/out/*.json, *.md and *.svg.
+	go run ./hack/demo bench
+
+##@ Cluster
+
+.PHONY: cluster
+cluster: deps ## Bring up the local cluster alone (down: go run ./hack/cluster down).
+	go run ./hack/cluster up
+
+.PHONY: demo
+demo: deps ## Bring up a cluster with a model that answers.
+	go run ./hack/demo up
+
+.PHONY: demo-down
+demo-down: ## Remove the demo's cluster.
+	go run ./hack/demo down
