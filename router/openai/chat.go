@@ -1,0 +1,329 @@
+// Package openai is the wire: it reads OpenAI chat requests and says what is wrong with them, and it writes the bodies,
+// events and error objects that OpenAI's clients expect. It works on bytes only: no HTTP, no clock, no model. Which
+// status an error becomes, and when an event is sent, is package gateway's to decide.
+package openai
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Bounds of parameters.
+const (
+	// MaxStops and MaxStopBytes bound `stop`.
+	MaxStops     = 4
+	MaxStopBytes = 256
+	// MaxMessages bounds `messages`.
+	MaxMessages = 10_000
+)
+
+// ChatRequest is what a valid body of POST /v1/chat/completions asks for. Its byte slices are parts of that body.
+type ChatRequest struct {
+	// Model is the name that the client wrote.
+	Model string
+	// Messages is the array as the client wrote it, byte for byte.
+	Messages []byte
+	// Leading holds role and content, as written, of the messages up to and with the first one of the user: what all
+	// turns of a conversation share.
+	Leading [][]byte
+
+	// Stream asks for events; IncludeUsage for one with the token counts.
+	Stream       bool
+	IncludeUsage bool
+
+	// MaxTokens is 0 where the client set no limit.
+	MaxTokens uint32
+	// Temperature, TopP and Seed are nil where the client didn't say.
+	Temperature *float64
+	TopP        *float64
+	Seed        *int64
+	Stop        []string
+
+	// Names under which a client may keep its conversation together; empty where absent.
+	Conversation       string
+	PreviousResponseID string
+	PromptCacheKey     string
+	User               string
+}
+
+// ParseChat reads a body. The error is an *Error that names the parameter and what it must be.
+//
+// A parameter that is null is absent. One that would change the answer but isn't honoured is refused; one that wouldn't,
+// or that nobody knows, is ignored.
+func ParseChat(body []byte) (*ChatRequest, error) {
+	p := parser{s: scanner{b: body}, seen: make([]string, 0, 16)}
+	if err := p.parse(); err != nil {
+		return nil, err
+	}
+	return &p.req, nil
+}
+
+// parser reads one body.
+type parser struct {
+	s    scanner
+	req  ChatRequest
+	seen []string // known parameters so far
+
+	maxTokens, maxCompletionTokens uint32
+}
+
+// known holds the reader of every parameter that is honoured. The value that it reads is not null.
+var known = map[string]func(*parser, string) *Error{
+	"model":                 (*parser).model,
+	"messages":              (*parser).messages,
+	"stream":                func(p *parser, n string) *Error { return p.boolean(n, &p.req.Stream) },
+	"stream_options":        (*parser).streamOptions,
+	"max_tokens":            func(p *parser, n string) *Error { return p.count(n, &p.maxTokens) },
+	"max_completion_tokens": func(p *parser, n string) *Error { return p.count(n, &p.maxCompletionTokens) },
+	"temperature":           (*parser).temperature,
+	"top_p":                 (*parser).topP,
+	"seed":                  (*parser).seed,
+	"stop":                  (*parser).stop,
+	"conversation":          (*parser).conversation,
+	"previous_response_id":  func(p *parser, n string) *Error { return p.str(n, &p.req.PreviousResponseID) },
+	"prompt_cache_key":      func(p *parser, n string) *Error { return p.str(n, &p.req.PromptCacheKey) },
+	"user":                  func(p *parser, n string) *Error { return p.str(n, &p.req.User) },
+}
+
+// parse reads the whole body.
+func (p *parser) parse() *Error {
+	switch p.s.space() {
+	case 0:
+		if p.s.i >= len(p.s.b) {
+			return invalid(CodeInvalidJSON, "", "The body is empty; send a JSON object with model and messages.")
+		}
+	case '{':
+	default:
+		if _, err := p.s.value(); err != nil {
+			return err
+		}
+		return invalid(CodeInvalidType, "", "The body must be a JSON object with model and messages.")
+	}
+	if p.s.space() != '{' {
+		return fail(p.s.i, "unexpected character")
+	}
+	if err := p.s.object(p.member); err != nil {
+		return err
+	}
+	if p.s.space(); p.s.i < len(p.s.b) {
+		return fail(p.s.i, "something after the object's end")
+	}
+	for _, name := range []string{"model", "messages"} {
+		if !p.has(name) {
+			return invalid(CodeMissing, name, "%s is missing.", name)
+		}
+	}
+	p.req.MaxTokens = p.maxTokens
+	if p.maxCompletionTokens > 0 {
+		p.req.MaxTokens = p.maxCompletionTokens
+	}
+	return nil
+}
+
+func (p *parser) has(name string) bool {
+	for _, s := range p.seen {
+		if s == name {
+			return true
+		}
+	}
+	return false
+}
+
+// member reads one parameter.
+func (p *parser) member(key []byte) *Error {
+	read, honoured := known[string(key)]
+	rule, refused := unsupported[string(key)]
+	if !honoured && !refused {
+		_, err := p.s.value()
+		return err.in(clip(string(key)))
+	}
+	name := string(key)
+	if p.has(name) {
+		return invalid(CodeDuplicate, name, "%s is there twice; which one is meant can't be known.", name)
+	}
+	if p.s.space() == 'n' {
+		return p.s.word("null").in(name)
+	}
+	p.seen = append(p.seen, name)
+	if refused {
+		raw, err := p.s.value()
+		if err != nil {
+			return err.in(name)
+		}
+		return rule.judge(name, raw)
+	}
+	return read(p, name).in(name)
+}
+
+// clip shortens a name that a client made up.
+func clip(name string) string {
+	const most = 64
+	if len(name) > most {
+		return strings.ToValidUTF8(name[:most], "") + "…"
+	}
+	return name
+}
+
+func (p *parser) model(name string) *Error {
+	if err := p.str(name, &p.req.Model); err != nil {
+		return err
+	}
+	if p.req.Model == "" {
+		return invalid(CodeInvalidValue, name, "model must not be empty.")
+	}
+	return nil
+}
+
+func (p *parser) str(name string, to *string) *Error {
+	if p.s.space() != '"' {
+		return p.mismatch(name, "a string")
+	}
+	b, err := p.s.text()
+	*to = string(b)
+	return err
+}
+
+// mismatch reads a value of the wrong type, so that bad JSON is called that, and says what it should be.
+func (p *parser) mismatch(name, want string) *Error {
+	got := p.s.kind()
+	if _, err := p.s.value(); err != nil {
+		return err
+	}
+	return wrongType(name, want, got)
+}
+
+func (p *parser) boolean(name string, to *bool) *Error {
+	switch p.s.space() {
+	case 't':
+		*to = true
+		return p.s.word("true")
+	case 'f':
+		*to = false
+		return p.s.word("false")
+	}
+	return p.mismatch(name, "a boolean")
+}
+
+// number reads a number and returns its text.
+func (p *parser) number(name, want string) (string, *Error) {
+	if c := p.s.space(); c != '-' && (c < '0' || c > '9') {
+		return "", p.mismatch(name, want)
+	}
+	raw, err := p.s.value()
+	return string(raw), err
+}
+
+func (p *parser) integer(name string) (int64, *Error) {
+	text, err := p.number(name, "an integer")
+	if err != nil {
+		return 0, err
+	}
+	if strings.ContainsAny(text, ".eE") {
+		return 0, wrongType(name, "an integer", text)
+	}
+	n, bad := strconv.ParseInt(text, 10, 64)
+	if bad != nil {
+		return 0, invalid(CodeInvalidValue, name, "%s must be an integer of 64 bits, and %s is not.", name, clip(text))
+	}
+	return n, nil
+}
+
+func (p *parser) decimal(name string, ok func(float64) bool, bounds string) (*float64, *Error) {
+	text, err := p.number(name, "a number")
+	if err != nil {
+		return nil, err
+	}
+	f, bad := strconv.ParseFloat(text, 64)
+	if bad != nil || !ok(f) {
+		return nil, invalid(CodeInvalidValue, name, "%s must be %s, and %s is not.", name, bounds, clip(text))
+	}
+	return &f, nil
+}
+
+// count reads a number of tokens.
+func (p *parser) count(name string, to *uint32) *Error {
+	n, err := p.integer(name)
+	if err != nil {
+		return err
+	}
+	if n < 1 || n > math.MaxInt32 {
+		return invalid(CodeInvalidValue, name, "%s must be from 1 to %d, and %d is not.", name, math.MaxInt32, n)
+	}
+	*to = uint32(n)
+	return nil
+}
+
+func (p *parser) temperature(name string) (err *Error) {
+	p.req.Temperature, err = p.decimal(name, func(f float64) bool { return f >= 0 && f <= 2 }, "from 0 to 2")
+	return err
+}
+
+func (p *parser) topP(name string) (err *Error) {
+	p.req.TopP, err = p.decimal(name, func(f float64) bool { return f > 0 && f <= 1 }, "more than 0 and at most 1")
+	return err
+}
+
+func (p *parser) seed(name string) *Error {
+	n, err := p.integer(name)
+	p.req.Seed = &n
+	return err
+}
+
+// stop reads a string or up to four of them.
+func (p *parser) stop(name string) *Error {
+	switch p.s.space() {
+	case '"':
+		return p.stopString(name)
+	case '[':
+		return p.s.array(func(i int) *Error {
+			if i >= MaxStops {
+				return invalid(CodeInvalidValue, name, "stop must have at most %d strings.", MaxStops)
+			}
+			return p.stopString(name + "[" + strconv.Itoa(i) + "]")
+		})
+	}
+	return p.mismatch(name, "a string or an array of strings")
+}
+
+func (p *parser) stopString(name string) *Error {
+	var text string
+	if err := p.str(name, &text); err != nil {
+		return err.in(name)
+	}
+	if n := len(text); n == 0 || n > MaxStopBytes {
+		return invalid(CodeInvalidValue, name, "%s must have from 1 to %d bytes, and has %d.", name, MaxStopBytes, n)
+	}
+	p.req.Stop = append(p.req.Stop, text)
+	return nil
+}
+
+func (p *parser) streamOptions(name string) *Error {
+	if p.s.space() != '{' {
+		return p.mismatch(name, "an object")
+	}
+	return p.s.object(func(key []byte) *Error {
+		if string(key) == "include_usage" && p.s.space() != 'n' {
+			return p.boolean(name+".include_usage", &p.req.IncludeUsage)
+		}
+		_, err := p.s.value()
+		return err
+	})
+}
+
+// conversation reads an id, or an object with one, as the Responses API has both.
+func (p *parser) conversation(name string) *Error {
+	switch p.s.space() {
+	case '"':
+		return p.str(name, &p.req.Conversation)
+	case '{':
+		return p.s.object(func(key []byte) *Error {
+			if string(key) == "id" {
+				return p.str(name+".id", &p.req.Conversation)
+			}
+			_, err := p.s.value()
+			return err
+		})
+	}
+	return p.mismatch(name, "a string or an object with an id")
+}
