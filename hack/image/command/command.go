@@ -23,7 +23,7 @@ func New(out, errOut io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.AddCommand(libs(), weights())
+	root.AddCommand(images(), model(), libs(), weights())
 	return root
 }
 
