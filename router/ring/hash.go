@@ -1,0 +1,29 @@
+package ring
+
+import (
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// position is where a key or a virtual node lies: the upper half of its 64-bit xxHash (XXH64, seed 0).
+func position(b []byte) uint32 {
+	return uint32(xxhash.Sum64(b) >> 32)
+}
+
+// appendNode appends what is hashed for virtual node i of a member: its name and i as four bytes. The fixed length of
+// the number keeps different nodes apart whatever the names are.
+func appendNode(b []byte, member string, i int) []byte {
+	b = append(b, member...)
+	return binary.BigEndian.AppendUint32(b, uint32(i))
+}
+
+// version is a hash of the sorted members, each with its length before it, and of the number of virtual nodes.
+func version(members []string, virtualNodes int) uint64 {
+	b := binary.BigEndian.AppendUint32(nil, uint32(virtualNodes))
+	for _, m := range members {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(m)))
+		b = append(b, m...)
+	}
+	return xxhash.Sum64(b)
+}
