@@ -88,6 +88,9 @@ func (b Builder) Ensure(ctx context.Context, c Component) (string, error) {
 	return target, nil
 }
 
+// label names a component to a reader.
+func label(c Component, s source) string { return strings.TrimSpace(c.Name + " " + s.version) }
+
 func exists(dir string) bool {
 	_, err := os.Stat(dir)
 	return err == nil
@@ -139,13 +142,13 @@ func (b Builder) build(ctx context.Context, c Component, s source, dir, target s
 	}
 	defer os.RemoveAll(tmp)
 	began := b.Clock.Now()
-	b.say("%s %s: downloading modules and counting packages", c.Name, s.version)
+	b.say("%s: downloading modules and counting packages", label(c, s))
 	packages, err := b.watch(ctx, c.Name+": modules downloaded", 0, goTool(ctx, dir, append([]string{"list", "-deps"}, c.Packages...)...))
 	if err != nil {
 		return err
 	}
 	total := bytes.Count(packages, []byte("\n"))
-	b.say("%s %s: compiling at most %d packages", c.Name, s.version, total)
+	b.say("%s: compiling at most %d packages", label(c, s), total)
 	args := append([]string{"build", "-v", "-trimpath", "-ldflags", linkerFlags(c.LinkerFlags, s.version), "-o", tmp + "/"}, c.Packages...)
 	if _, err := b.watch(ctx, c.Name+": packages compiled", total, goTool(ctx, dir, args...)); err != nil {
 		return err
@@ -166,7 +169,7 @@ func (b Builder) build(ctx context.Context, c Component, s source, dir, target s
 	if err := os.Rename(tmp, target); err != nil {
 		return err
 	}
-	b.say("%s %s: done in %s, in %s", c.Name, s.version, b.Clock.Since(began).Round(time.Second), target)
+	b.say("%s: done in %s, in %s", label(c, s), b.Clock.Since(began).Round(time.Second), target)
 	return nil
 }
 

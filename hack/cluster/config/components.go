@@ -51,7 +51,7 @@ func (s Settings) hubComponents() []Component {
 		--service-account-private-key-file=/rf/cfg/sa.key --root-ca-file=/rf/cfg/ca.crt
 		--cluster-signing-cert-file=/rf/cfg/ca.crt --cluster-signing-key-file=/rf/cfg/ca.key
 		--kube-api-qps=300 --kube-api-burst=600
-		--node-monitor-grace-period=8s --node-monitor-period=1s`)...)
+		--node-monitor-grace-period=8s --node-monitor-period=1s --node-eviction-rate=10`)...)
 	return []Component{
 		{Name: "etcd", Command: append([]string{"etcd"}, etcdArgs()...)},
 		{Name: "kube-apiserver", Command: append([]string{"kube-apiserver"}, s.apiserverArgs()...),

@@ -32,7 +32,11 @@ func (c *Cluster) Restart(ctx context.Context, name string) error {
 		if err := member.Kill(ctx, dir); err != nil {
 			return err
 		}
-		if err := c.start(ctx, name, p); err != nil {
+		wait, err := c.start(ctx, name, p)
+		if err == nil {
+			err = wait(ctx)
+		}
+		if err != nil {
 			return c.explain(err)
 		}
 		return member.Route(ctx, c.Settings, c.Settings.Nodes[0])

@@ -111,15 +111,23 @@ func (c *Cluster) startMembers(ctx context.Context, k keys, p Programs) error {
 		}
 		missing = append(missing, name)
 	}
+	g, gctx := errgroup.WithContext(ctx)
 	if len(missing) > 0 && missing[0] == config.Hub {
-		if err := c.start(ctx, config.Hub, p); err != nil {
+		wait, err := c.start(ctx, config.Hub, p) // the nodes need its network, not yet its API
+		if err != nil {
 			return err
 		}
+		g.Go(func() error { return wait(gctx) })
 		missing = missing[1:]
 	}
-	g, gctx := errgroup.WithContext(ctx)
 	for _, name := range missing {
-		g.Go(func() error { return c.start(gctx, name, p) })
+		g.Go(func() error {
+			wait, err := c.start(gctx, name, p)
+			if err != nil {
+				return err
+			}
+			return wait(gctx)
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -127,16 +135,23 @@ func (c *Cluster) startMembers(ctx context.Context, k keys, p Programs) error {
 	return member.Route(ctx, c.Settings, c.Settings.Nodes[0])
 }
 
-func (c *Cluster) start(ctx context.Context, name string, p Programs) error {
+// start starts a member; wait returns when its components were started.
+func (c *Cluster) start(ctx context.Context, name string, p Programs) (wait func(context.Context) error, err error) {
 	began := c.Clock.Now()
 	spec := member.Spec{Name: name, Hub: name == config.Hub, Dir: member.Dir(c.Settings, name),
 		Kube: p.Kube, Containerd: p.Containerd, Images: c.file(imagesDir), Cgroup: c.Settings.Cgroup,
 		Components: c.Settings.Components(name)}
-	if err := member.Start(ctx, c.Settings, spec); err != nil {
-		return &memberError{member: name, err: err}
+	running, err := member.Start(ctx, c.Settings, spec)
+	if err != nil {
+		return nil, &memberError{member: name, err: err}
 	}
-	c.say("%s (%s) started in %.1f s", name, c.Settings.IP(name), c.Clock.Since(began).Seconds())
-	return nil
+	return func(ctx context.Context) error {
+		if err := running(ctx); err != nil {
+			return &memberError{member: name, err: err}
+		}
+		c.say("%s (%s) started in %.1f s", name, c.Settings.IP(name), c.Clock.Since(began).Seconds())
+		return nil
+	}, nil
 }
 
 // awaitReady waits for all that a user needs before the first kubectl apply.

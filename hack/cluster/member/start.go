@@ -21,15 +21,16 @@ const startWait = 120 * time.Second
 // goAhead is what an init waits for. An init whose starter ends before it has sent this ends too.
 const goAhead = "go\n"
 
-// Start starts a member that does not run, and returns when its init has started every component. An
-// interrupted Start leaves either nothing that runs, or a member that Started denies.
-func Start(ctx context.Context, s config.Settings, spec Spec) error {
+// Start starts a member that does not run, and returns once its namespaces and network are there. wait then
+// returns when its init has started every component. An interrupted Start leaves either nothing that runs,
+// or a member that Started denies.
+func Start(ctx context.Context, s config.Settings, spec Spec) (wait func(context.Context) error, err error) {
 	if err := prepare(ctx, s, spec); err != nil {
-		return fmt.Errorf("prepare %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("prepare %s: %w", spec.Name, err)
 	}
 	child, send, err := launch(spec)
 	if err != nil {
-		return fmt.Errorf("start the init of %s: %w", spec.Name, err)
+		return nil, fmt.Errorf("start the init of %s: %w", spec.Name, err)
 	}
 	defer send.Close()
 	ended := make(chan error, 1)
@@ -40,17 +41,19 @@ func Start(ctx context.Context, s config.Settings, spec Spec) error {
 		_, err = send.WriteString(goAhead)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("start %s: %w", spec.Name, err), child.Process.Kill())
+		return nil, errors.Join(fmt.Errorf("start %s: %w", spec.Name, err), child.Process.Kill())
 	}
-	return await(ctx, startWait, "start of "+spec.Name, func() (bool, error) {
-		select {
-		case err := <-ended:
-			return false, fmt.Errorf("start %s: its init ended: %w", spec.Name, errors.Join(errors.New("see "+InitLog(spec.Dir)), err))
-		default:
-		}
-		st, err := ReadStatus(spec.Dir)
-		return st.PID == pid && st.Phase == Running, err
-	})
+	return func(ctx context.Context) error {
+		return await(ctx, startWait, "start of "+spec.Name, func() (bool, error) {
+			select {
+			case err := <-ended:
+				return false, fmt.Errorf("start %s: its init ended: %w", spec.Name, errors.Join(errors.New("see "+InitLog(spec.Dir)), err))
+			default:
+			}
+			st, err := ReadStatus(spec.Dir)
+			return st.PID == pid && st.Phase == Running, err
+		})
+	}, nil
 }
 
 func prepare(ctx context.Context, s config.Settings, spec Spec) error {
