@@ -1,0 +1,414 @@
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/engine/sim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// hang is the time after which a test counts as stuck.
+const hang = 60 * time.Second
+
+// greedy takes the largest logit.
+type greedy struct{}
+
+func (greedy) Next(logits []float32) (engine.Token, error) {
+	best := 0
+	for i, v := range logits {
+		if v > logits[best] {
+			best = i
+		}
+	}
+	return engine.Token(best), nil
+}
+
+// stuck can't choose.
+type stuck struct{}
+
+var errStuck = errors.New("nothing to choose from")
+
+func (stuck) Next([]float32) (engine.Token, error) { return 0, errStuck }
+
+func TestARequestWhoseTokenCanNotBeChosenEndsAlone(t *testing.T) {
+	r := newRig(t, &gate{}, small("hi"), func(o *Options) {
+		o.Sampler = func(s engine.Sampling) Sampler {
+			if s.Seed == 7 {
+				return stuck{}
+			}
+			return greedy{}
+		}
+	})
+	bad := ask("a", 5)
+	bad.Sampling.Seed = 7
+	for _, c := range []struct {
+		request *engine.Request
+		text    string
+		err     error
+	}{{bad, "", errStuck}, {ask("b", 5), "hi", nil}} {
+		s, err := r.Generate(context.Background(), c.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, err := read(s); got != c.text || !errors.Is(err, c.err) {
+			t.Errorf("request %s got %q, %v", c.request.ID, got, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// gate lets a test decide when steps run, and keeps what ran.
+type gate struct {
+	permits chan struct{} // nil: always open
+
+	mu      sync.Mutex // guards the rest
+	batches []engine.Batch
+	fail    error
+}
+
+func (g *gate) before(b *engine.Batch) error {
+	if g.permits != nil {
+		<-g.permits
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.batches = append(g.batches, engine.Batch{KV: append([]engine.KVOp(nil), b.KV...), Items: append([]engine.Item(nil), b.Items...)})
+	return g.fail
+}
+
+type rig struct {
+	engine.Engine
+	gate   *gate
+	device *sim.Device
+	broken chan error
+	clock  *clocktesting.FakeClock
+}
+
+func newRig(t *testing.T, g *gate, device sim.Options, change func(*Options)) *rig {
+	t.Helper()
+	c := clocktesting.NewFakeClock(time.Unix(0, 0))
+	device.Clock, device.Before = c, g.before
+	loaded := sim.New(device)
+	r := &rig{gate: g, device: loaded.Executor.(*sim.Device), broken: make(chan error, 1), clock: c}
+	o := Options{
+		MaxSequences: 4, MaxWaiting: 64, StepTokens: 32, Clock: clock.PassiveClock(c), Log: logr.Discard(),
+		Sampler: func(engine.Sampling) Sampler { return greedy{} },
+		Broken:  func(err error) { r.broken <- err },
+	}
+	if change != nil {
+		change(&o)
+	}
+	e, err := New(loaded, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Engine = e
+	t.Cleanup(func() {
+		if g.permits != nil {
+			close(g.permits)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func small(text string) sim.Options {
+	return sim.Options{Text: text, ContextTokens: 256, Sequences: 4, KVTokens: 512, Step: time.Millisecond}
+}
+
+func ask(id string, maxTokens int) *engine.Request {
+	return &engine.Request{ID: id, Prompt: engine.Prompt{Chat: &engine.Chat{Messages: []byte("[" + id + "]")}}, MaxTokens: maxTokens}
+}
+
+// read returns all text of a stream and its last chunk.
+func read(s engine.Stream) (string, engine.Chunk, error) {
+	var b strings.Builder
+	var last engine.Chunk
+	for {
+		c, err := s.Next()
+		if err == io.EOF {
+			return b.String(), last, nil
+		}
+		if err != nil {
+			return b.String(), last, err
+		}
+		b.WriteString(c.Text)
+		last = c
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(hang)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("hangs: %s", what)
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+func TestManyRequestsAtOnceAllGetTheirText(t *testing.T) {
+	const answer = "grün 你好 🙂, the end"
+	r := newRig(t, &gate{}, small(answer), nil)
+	var wg sync.WaitGroup
+	for i := range 50 {
+		wg.Go(func() {
+			s, err := r.Generate(context.Background(), ask(fmt.Sprint(i), 40))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			got, last, err := read(s)
+			want := engine.Usage{Prompt: s.PromptTokens(), Completion: len(answer) + 1}
+			if err != nil || got != answer || last.Finish != engine.FinishStop || last.Usage != want {
+				t.Errorf("request %d: %q, %+v, %v", i, got, last, err)
+			}
+		})
+	}
+	wg.Wait()
+	st := r.Stats()
+	if st.Running != 0 || st.Waiting != 0 || *st.KVBlocksUsed != 0 || st.PrefillPerSecond == nil || st.DecodePerSecond == nil {
+		t.Errorf("after the work: %+v", st)
+	}
+}
+
+func TestACancelFreesTheSequenceBeforeTheSecondStep(t *testing.T) {
+	g := &gate{permits: make(chan struct{})}
+	r := newRig(t, g, small(strings.Repeat("x", 200)), nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := r.Generate(ctx, ask("a", 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	other, err := r.Generate(context.Background(), ask("b", 100))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for range 3 {
+		g.permits <- struct{}{}
+	}
+	cancel()
+	eventually(t, "cancelled request leaves", func() bool { return r.Stats().Running == 1 })
+	if _, _, err := read(s); !errors.Is(err, context.Canceled) {
+		t.Fatalf("stream ended with %v", err)
+	}
+	g.mu.Lock()
+	ran := len(g.batches)
+	g.mu.Unlock()
+	g.permits <- struct{}{} // the step that may have begun before the cancel
+	g.permits <- struct{}{} // the first step after it
+	g.permits <- struct{}{}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, b := range g.batches[ran:min(ran+2, len(g.batches))] {
+		if len(b.KV) == 1 && b.KV[0].Kind == engine.KVDrop {
+			return
+		}
+		if i == 1 {
+			t.Fatalf("batches after the cancel freed nothing: %+v", g.batches[ran:])
+		}
+	}
+}
+
+func TestAWaitingRequestLeavesTheQueueWhenItsCallerDoes(t *testing.T) {
+	g := &gate{permits: make(chan struct{})}
+	r := newRig(t, g, small("x"), func(o *Options) { o.MaxSequences = 1 })
+	first, err := r.Generate(context.Background(), ask("a", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	eventually(t, "a runs", func() bool { return r.Stats().Running == 1 })
+	second, err := r.Generate(context.Background(), ask("b", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := r.Stats(); st.Waiting != 1 || len(st.RequestIDs) != 2 {
+		t.Fatalf("stats with one waiting: %+v", st)
+	}
+	if err := second.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.Stats(); st.Waiting != 0 {
+		t.Fatalf("stats after the close: %+v", st)
+	}
+	if _, err := second.Next(); !errors.Is(err, engine.ErrClosed) {
+		t.Fatalf("next after close: %v", err)
+	}
+}
+
+func TestAFullQueueRefuses(t *testing.T) {
+	g := &gate{permits: make(chan struct{})}
+	r := newRig(t, g, small("x"), func(o *Options) { o.MaxSequences, o.MaxWaiting = 1, 2 })
+	for i := range 4 {
+		s, err := r.Generate(context.Background(), ask(fmt.Sprint(i), 10))
+		if want := i == 3; errors.Is(err, engine.ErrBusy) != want {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if err == nil {
+			defer s.Close()
+		}
+		eventually(t, "the first runs", func() bool { return r.Stats().Running == 1 })
+	}
+}
+
+func TestDrainRefusesNewRequestsAndWaitsForOldOnes(t *testing.T) {
+	g := &gate{permits: make(chan struct{}, 100)}
+	r := newRig(t, g, small("hello"), nil)
+	s, err := r.Generate(context.Background(), ask("a", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	short, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := r.Drain(short); !errors.Is(err, context.Canceled) {
+		t.Fatalf("drain with a request inside: %v", err)
+	}
+	if _, err := r.Generate(context.Background(), ask("b", 10)); !errors.Is(err, engine.ErrDraining) {
+		t.Fatalf("generate while draining: %v", err)
+	}
+	for range 20 {
+		g.permits <- struct{}{}
+	}
+	if err := r.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := read(s); got != "hello" || err != nil {
+		t.Fatalf("the old request got %q, %v", got, err)
+	}
+}
+
+func TestABrokenExecutorEndsEverythingOnce(t *testing.T) {
+	g := &gate{fail: fmt.Errorf("device lost: %w", engine.ErrFatal)}
+	r := newRig(t, g, small("hello"), nil)
+	s, err := r.Generate(context.Background(), ask("a", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, _, err := read(s); !errors.Is(err, engine.ErrFatal) {
+		t.Fatalf("stream ended with %v", err)
+	}
+	if err := <-r.broken; !errors.Is(err, engine.ErrFatal) {
+		t.Fatalf("broken with %v", err)
+	}
+	if err := r.Health(context.Background()); !errors.Is(err, engine.ErrFatal) {
+		t.Fatalf("health is %v", err)
+	}
+	if _, err := r.Generate(context.Background(), ask("b", 10)); !errors.Is(err, engine.ErrFatal) {
+		t.Fatalf("generate after the break: %v", err)
+	}
+}
+
+func TestADeviceWithFewerCellsThanItSaysLosesOnlyTheYoungest(t *testing.T) {
+	device := small(strings.Repeat("x", 60))
+	device.HiddenTokens = 512 - 100
+	r := newRig(t, &gate{}, device, nil)
+	var streams []engine.Stream
+	for i := range 3 {
+		s, err := r.Generate(context.Background(), ask(fmt.Sprint(i), 60))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		streams = append(streams, s)
+	}
+	if got, _, err := read(streams[0]); len(got) != 60 || err != nil {
+		t.Fatalf("the eldest got %d bytes, %v", len(got), err)
+	}
+	if _, _, err := read(streams[2]); !errors.Is(err, engine.ErrNoKV) {
+		t.Fatalf("the youngest ended with %v", err)
+	}
+}
+
+func TestAReaderThatNeverReadsIsCancelled(t *testing.T) {
+	o := newOutput(1)
+	chunk := engine.Chunk{Text: strings.Repeat("x", maxUnread/2)}
+	if !o.push(chunk) || !o.push(chunk) {
+		t.Fatal("1 MiB was too much")
+	}
+	if o.push(engine.Chunk{Text: "x"}) {
+		t.Fatal("more than 1 MiB was accepted")
+	}
+}
+
+func TestCloseEndsWhatRuns(t *testing.T) {
+	g := &gate{}
+	r := newRig(t, g, small(strings.Repeat("x", 250)), nil)
+	s, err := r.Generate(context.Background(), ask("a", 200))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, last, err := read(s); !errors.Is(err, engine.ErrClosed) && last.Finish == "" {
+		t.Fatalf("stream ended with %+v, %v", last, err)
+	}
+	if err := r.Health(context.Background()); !errors.Is(err, engine.ErrClosed) {
+		t.Fatalf("health is %v", err)
+	}
+}
+
+func TestRequestsThatCanNeverRunNameTheirField(t *testing.T) {
+	r := newRig(t, &gate{}, small("x"), nil)
+	for name, c := range map[string]struct {
+		request engine.Request
+		field   string
+	}{
+		"a token outside the vocabulary": {engine.Request{Prompt: engine.Prompt{Tokens: []engine.Token{258}}}, "prompt"},
+		"an empty text":                  {engine.Request{}, "messages"},
+		"a prompt beyond the context":    {engine.Request{Prompt: engine.Prompt{Text: strings.Repeat("x", 256)}}, "messages"},
+		"max_tokens beyond the context":  {engine.Request{Prompt: engine.Prompt{Text: "x"}, MaxTokens: 256}, "max_tokens"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := r.Generate(context.Background(), &c.request)
+			if bad := (*engine.InvalidError)(nil); !errors.As(err, &bad) || bad.Field != c.field {
+				t.Fatalf("got %v, want field %s", err, c.field)
+			}
+		})
+	}
+}
+
+func TestRatesCountOnlyTimeWithWork(t *testing.T) {
+	var r rate
+	if r.perSecond() != nil {
+		t.Fatal("a rate without work is known")
+	}
+	for range 100 { // 20 s of work, of which the last 10 s count
+		r.add(200*time.Millisecond, 4)
+	}
+	for range 50 {
+		r.add(200*time.Millisecond, 8)
+	}
+	if got := *r.perSecond(); got != 40 {
+		t.Fatalf("got %v tokens per second, want 40", got)
+	}
+	if len(r.spans) > 101 {
+		t.Fatalf("%d spans are kept", len(r.spans))
+	}
+}

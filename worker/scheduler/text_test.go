@@ -1,0 +1,130 @@
+package scheduler
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
+
+// feed pushes s in pieces whose lengths are taken from cuts in turn, and returns the text that came out.
+func feed(t *testing.T, x *text, s string, cuts []byte) (out string, stopped bool) {
+	t.Helper()
+	var b strings.Builder
+	sent := 0
+	for i, n := 0, 0; i < len(s); n++ {
+		width := 1
+		if len(cuts) > 0 {
+			width = int(cuts[n%len(cuts)])%7 + 1
+		}
+		piece := s[i:min(i+width, len(s))]
+		i += len(piece)
+		got, tokens, stop := x.push(engine.Token(n), []byte(piece))
+		for _, k := range tokens {
+			if int(k) != sent {
+				t.Fatalf("token %d came out where %d was due", k, sent)
+			}
+			sent++
+		}
+		if !utf8.ValidString(got) {
+			t.Fatalf("a character was cut: %q", got)
+		}
+		if len(x.broken) > 3 {
+			t.Fatalf("%d bytes of a character are held", len(x.broken))
+		}
+		b.WriteString(got)
+		if stop {
+			return b.String(), true
+		}
+	}
+	return b.String(), false
+}
+
+// reference is the obvious answer: byte by byte, whichever stop string is complete first ends the text.
+func reference(s string, stops []string) (string, bool) {
+	for end := 1; end <= len(s); end++ {
+		best := -1
+		for _, stop := range stops {
+			if strings.HasSuffix(s[:end], stop) && (best < 0 || end-len(stop) < best) {
+				best = end - len(stop)
+			}
+		}
+		if best >= 0 {
+			return s[:best], true
+		}
+	}
+	return s, false
+}
+
+func FuzzStopHoldback(f *testing.F) {
+	f.Add("the end is near", "end", "nearer", []byte{3, 1})
+	f.Add("abcabcd", "abcd", "bc", []byte{0})
+	f.Add("ааб", "аб", "б", []byte{1, 2})
+	f.Add("aaaaab", "aab", "", []byte{6})
+	f.Fuzz(func(t *testing.T, s, a, b string, cuts []byte) {
+		var stops []string
+		for _, stop := range []string{a, b} {
+			if stop != "" && utf8.ValidString(stop) {
+				stops = append(stops, stop)
+			}
+		}
+		s = strings.ToValidUTF8(s, "")
+		want, wantStop := reference(s, stops)
+		x := &text{stops: stops}
+		got, stopped := feed(t, x, s, cuts)
+		if !stopped {
+			if n := possibleStop(s, stops); len(x.broken) == 0 && len(x.held) != n {
+				t.Fatalf("%q is held, the longest possible stop is %d bytes", x.held, n)
+			}
+			rest, _ := x.flush()
+			got += rest
+		}
+		if got != want || stopped != wantStop {
+			t.Fatalf("got %q (stopped %v), want %q (stopped %v) for %q, stops %q", got, stopped, want, wantStop, s, stops)
+		}
+	})
+}
+
+func FuzzUTF8Holdback(f *testing.F) {
+	f.Add([]byte("grün 你好 🙂"), []byte{0})
+	f.Add([]byte{0xf0, 0x9f, 0x99}, []byte{1})
+	f.Add([]byte{0xff, 'a', 0xe4, 0xbd, 'b'}, []byte{2, 0})
+	f.Fuzz(func(t *testing.T, s, cuts []byte) {
+		x := &text{}
+		got, _ := feed(t, x, string(s), cuts)
+		rest, _ := x.flush()
+		got += rest
+		if !utf8.ValidString(got) {
+			t.Fatalf("%q is not UTF-8", got)
+		}
+		if utf8.Valid(s) && got != string(s) {
+			t.Fatalf("got %q, want %q", got, s)
+		}
+		if len(x.tokens) != 0 {
+			t.Fatalf("%d tokens were not handed out", len(x.tokens))
+		}
+	})
+}
+
+func TestTokensComeOutWithTheLastOfTheirText(t *testing.T) {
+	x := &text{stops: []string{"STOP"}}
+	steps := []struct {
+		piece, out string
+		tokens     int
+		stopped    bool
+	}{
+		{"a\xe4", "a", 0, false},    // the second byte needs the next token
+		{"\xbd\xa0", "你", 2, false}, // both are complete
+		{"", "", 1, false},          // a special token has no text and waits for nothing
+		{"bST", "b", 0, false},      // half of it may be a stop
+		{"O", "", 0, false},         //
+		{"Pxyz", "", 1, true},       // the stop; only the token that gave b is partly out
+	}
+	for i, s := range steps {
+		out, tokens, stopped := x.push(engine.Token(i), []byte(s.piece))
+		if out != s.out || len(tokens) != s.tokens || stopped != s.stopped {
+			t.Fatalf("step %d: got %q, %d tokens, stopped %v; want %q, %d, %v", i, out, len(tokens), stopped, s.out, s.tokens, s.stopped)
+		}
+	}
+}
