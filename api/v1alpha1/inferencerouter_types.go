@@ -209,6 +209,8 @@ const (
 	ReasonRoutersStarting Reason = "RoutersStarting"
 	// ReasonNotServing: no router is wanted, or none is Ready.
 	ReasonNotServing Reason = "NotServing"
+	// ReasonRouterFailed: a router's process ends again and again.
+	ReasonRouterFailed Reason = "RouterFailed"
 )
 
 // InferenceRouterList is a list of InferenceRouters.
