@@ -1,0 +1,80 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"time"
+)
+
+// A body may take bodyWindow for each windowBytes of it.
+const (
+	bodyWindow  = 30 * time.Second
+	windowBytes = 30 << 10
+)
+
+// body reads the request's body: JSON, not compressed, not too large and not too slowly.
+func (x *exchange) body() ([]byte, error) {
+	if err := jsonPlain(x.r.Header); err != nil {
+		return nil, err
+	}
+	most := x.h.cfg.MaxBodyBytes
+	if x.r.ContentLength > most {
+		return nil, &tooLargeError{most}
+	}
+	in := http.MaxBytesReader(x.w, x.r.Body, most)
+	buf := make([]byte, 0, max(x.r.ContentLength, 511)+1) // one more, so that the end is seen without growing
+	rolled := 0
+	for {
+		if len(buf)-rolled >= windowBytes {
+			x.windowForBody()
+			rolled = len(buf)
+		}
+		if len(buf) == cap(buf) {
+			buf = append(buf, 0)[:len(buf)]
+		}
+		n, err := in.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		if err == io.EOF {
+			// From here on a read only waits for the client's going, and may take as long as it likes.
+			_ = x.rc.SetReadDeadline(time.Time{})
+			return buf, nil
+		}
+		if err != nil {
+			return nil, bodyError(err)
+		}
+	}
+}
+
+// windowForBody gives the next bytes of the body their time.
+func (x *exchange) windowForBody() {
+	// Every connection of a real server has deadlines; a recorder in a test has none.
+	_ = x.rc.SetReadDeadline(x.h.cfg.Clock.Now().Add(bodyWindow))
+}
+
+// jsonPlain checks what the client says about its body. Asking for the JSON type also keeps out web pages of strangers,
+// which may send a form to any address without being allowed to.
+func jsonPlain(h http.Header) error {
+	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return errEncoding
+	}
+	if kind, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || kind != "application/json" {
+		return errMediaType
+	}
+	return nil
+}
+
+// bodyError says why a body could not be read.
+func bodyError(err error) error {
+	var large *http.MaxBytesError
+	var slow net.Error
+	switch {
+	case errors.As(err, &large):
+		return &tooLargeError{large.Limit}
+	case errors.As(err, &slow) && slow.Timeout():
+		return errSlowBody
+	}
+	return errBody
+}

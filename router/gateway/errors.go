@@ -1,0 +1,114 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Errors that the process around the handler causes.
+var (
+	// ErrShutdown is the cause with which the process ends the contexts of requests that outlive its drain.
+	ErrShutdown = errors.New("gateway: the router is going away")
+	// ErrNotSynced says that the router doesn't know yet which models there are.
+	ErrNotSynced = errors.New("gateway: the models are not known yet")
+)
+
+// Errors of requests before they become calls.
+var (
+	errGone      = errors.New("gateway: the client has gone")
+	errSlowBody  = errors.New("gateway: the body came too slowly")
+	errBody      = errors.New("gateway: the body can't be read")
+	errMediaType = errors.New("gateway: the body is not application/json")
+	errEncoding  = errors.New("gateway: the body is compressed")
+	errInternal  = errors.New("gateway: a handler broke")
+)
+
+// Kind is what kind of Fault a Generator met.
+type Kind int
+
+// The kinds of Fault.
+const (
+	// NoCapacity: the model has no workers. Loading: it has some, but none in the ring yet.
+	NoCapacity Kind = iota + 1
+	Loading
+	// Busy: the worker's queue is full.
+	Busy
+	// Invalid: the worker can never run this request. Param may name a parameter, and TooLong is set when prompt and
+	// answer don't fit the context.
+	Invalid
+	// Lost: the worker failed or went away.
+	Lost
+	// NoFirstByte and Silent: the worker took too long for the first text, or between two.
+	NoFirstByte
+	Silent
+)
+
+// Fault is why a call has no answer, or only part of one.
+type Fault struct {
+	Kind Kind
+	// Message is a sentence for the client; it may be empty.
+	Message string
+	Param   string
+	TooLong bool
+	// RetryAfter is when to come back; 0 leaves it to the gateway.
+	RetryAfter time.Duration
+	// Worker is the pod, where there was one.
+	Worker string
+	// Err is what happened, for the log.
+	Err error
+}
+
+// Error says what happened.
+func (f *Fault) Error() string {
+	if f.Err != nil {
+		return fmt.Sprintf("gateway: worker %q: %v", f.Worker, f.Err)
+	}
+	return "gateway: " + f.Message
+}
+
+// unknownModelError says that no model has a name, and which have one like it.
+type unknownModelError struct {
+	name string
+	near []string
+}
+
+func (e *unknownModelError) Error() string {
+	hint := ""
+	if len(e.near) > 0 {
+		hint = " Did you mean " + strings.Join(e.near, " or ") + "?"
+	}
+	return fmt.Sprintf("There is no model %q.%s GET /v1/models lists all.", clip(e.name), hint)
+}
+
+// unknownPathError says that nothing is served under a path.
+type unknownPathError struct{ method, path string }
+
+func (e *unknownPathError) Error() string {
+	return fmt.Sprintf("Nothing is served at %s %s. There are POST /v1/chat/completions, GET /v1/models and GET /v1/models/{id}.",
+		clip(e.method), clip(e.path))
+}
+
+// wrongMethodError says which methods a path has.
+type wrongMethodError struct{ method, path, allow string }
+
+func (e *wrongMethodError) Error() string {
+	return fmt.Sprintf("%s takes %s, not %s.", clip(e.path), e.allow, clip(e.method))
+}
+
+// tooLargeError says how much a body may be.
+type tooLargeError struct{ most int64 }
+
+func (e *tooLargeError) Error() string {
+	return fmt.Sprintf("The body has more than %d bytes, which is the most that this router takes.", e.most)
+}
+
+// clip shortens what a client made up.
+func clip(s string) string {
+	const most = 128
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}

@@ -1,0 +1,104 @@
+// Package gateway is the router's front: HTTP in, JSON or server-sent events out. It reads and judges a request, names
+// its conversation, hands it to a Generator, and turns what comes back, or the error, into what OpenAI's clients expect.
+// It never picks a worker and never retries a stream of which a byte was sent; no header of a client goes further.
+package gateway
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/ringfleet/ringfleet/router/openai"
+)
+
+// Generator runs requests on workers. It tries another worker only as long as Next has returned no text.
+type Generator interface {
+	// Generate starts a call. Ending ctx ends it everywhere. Errors are of type *Fault, or ctx's.
+	Generate(ctx context.Context, c *Call) (Stream, error)
+}
+
+// Stream is the output of one call.
+type Stream interface {
+	// Next waits for the next event. The one with a finish reason is the last. Errors are of type *Fault, or ctx's.
+	Next() (Event, error)
+	// Worker is the name of the pod that made the last event.
+	Worker() string
+}
+
+// Call is one request for a worker.
+type Call struct {
+	// ModelUID is the model's, RequestID the client request's: calls that belong to one share it.
+	ModelUID  string
+	RequestID string
+	// Key says which conversation this is: equal keys want the same worker.
+	Key []byte
+	// FirstByte is how long the first text may take, Idle how long any later one.
+	FirstByte time.Duration
+	Idle      time.Duration
+
+	// Messages is the request's array, byte for byte. The rest is as in openai.ChatRequest.
+	Messages    []byte
+	MaxTokens   uint32
+	Temperature *float64
+	TopP        *float64
+	Seed        *int64
+	Stop        []string
+}
+
+// Event is the next part of an answer: the prompt's size, text, or the end.
+type Event struct {
+	// PromptTokens is set once, when a worker has accepted the call.
+	PromptTokens uint32
+	// Text is whole characters, made of that many tokens.
+	Text   string
+	Tokens int
+	// Finish is set in the last event, and Usage with it.
+	Finish openai.FinishReason
+	Usage  openai.Usage
+}
+
+// Measure takes the figures of one chat request. Its methods are called by one goroutine at a time.
+type Measure interface {
+	// FirstToken is the time from the request's arrival to its first text, NextToken from one text to the next.
+	FirstToken(time.Duration)
+	NextToken(time.Duration)
+	// Finished ends it.
+	Finished(outcome Outcome, took time.Duration, usage openai.Usage)
+}
+
+// Config is what a Handler needs. All fields are required.
+type Config struct {
+	Clock clock.WithDelayedExecution
+	// Rand makes ids and spreads the times at which clients come back.
+	Rand io.Reader
+	// Log gets one line per request: who and how long, never what was said.
+	Log *slog.Logger
+	// MaxBodyBytes bounds a request's body.
+	MaxBodyBytes int64
+	// Measure begins the figures of a request to a model, or to "unknown".
+	Measure   func(model string) Measure
+	Generator Generator
+}
+
+// UnknownModel stands in figures for every name that no model has.
+const UnknownModel = "unknown"
+
+// Handler serves the API. It is an http.Handler.
+type Handler struct {
+	cfg      Config
+	state    atomic.Pointer[State]
+	draining atomic.Bool
+}
+
+// New returns a Handler that answers 503 until SetState.
+func New(cfg Config) *Handler { return &Handler{cfg: cfg} }
+
+// SetState makes s what requests see from now on.
+func (h *Handler) SetState(s *State) { h.state.Store(s) }
+
+// Drain makes every response ask its client for another connection, so that the next request meets another router.
+func (h *Handler) Drain() { h.draining.Store(true) }

@@ -1,0 +1,222 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringfleet/ringfleet/api/telemetry"
+	"github.com/ringfleet/ringfleet/router/openai"
+)
+
+// Paths of the API.
+const (
+	pathChat   = "/v1/chat/completions"
+	pathModels = "/v1/models"
+)
+
+// exchange is one request and its response.
+type exchange struct {
+	h      *Handler
+	w      http.ResponseWriter
+	r      *http.Request
+	rc     *http.ResponseController
+	id     string
+	began  time.Time
+	events *events // once the response is a stream
+
+	// For the log and the figures.
+	model, worker string
+	status        int
+	outcome       Outcome
+	code          string
+	usage         openai.Usage
+	measured      bool    // it counts in the figures
+	measure       Measure // nil before the model is known
+	texts         int
+	firstText     time.Duration // since it began
+	lastText      time.Time
+}
+
+// ServeHTTP serves one request and logs it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &exchange{h: h, w: w, r: r, rc: http.NewResponseController(w), began: h.cfg.Clock.Now(), outcome: OutcomeOK}
+	x.id = h.requestID(r.Header.Get(telemetry.HeaderRequestID))
+	w.Header().Set(telemetry.HeaderRequestID, x.id)
+	if h.draining.Load() {
+		w.Header().Set("Connection", "close")
+	}
+	if r.ContentLength != 0 {
+		x.windowForBody() // also where nobody reads it: the server itself does before it answers
+	}
+	if err := x.route(); err != nil {
+		x.fail(err)
+	}
+	if x.events != nil {
+		x.events.close()
+	}
+	x.finish()
+	x.log()
+}
+
+// requestID returns the client's own id where it is fit to be one, and otherwise makes one.
+func (h *Handler) requestID(own string) string {
+	fit := len(own) > 0 && len(own) <= 128
+	for i := 0; fit && i < len(own); i++ {
+		c := own[i]
+		fit = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("-_.:/+=@", c) >= 0
+	}
+	if fit {
+		return own
+	}
+	return "req_" + h.random()
+}
+
+// random returns 96 bits as text.
+func (h *Handler) random() string {
+	var b [12]byte
+	if _, err := io.ReadFull(h.cfg.Rand, b[:]); err != nil {
+		_, _ = rand.Read(b[:]) // never fails
+	}
+	return hex.EncodeToString(b[:])
+}
+
+// route calls what serves the path. What breaks in it becomes an error.
+func (x *exchange) route() (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			x.h.cfg.Log.Error("a handler broke", "request_id", x.id, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			err = errInternal
+		}
+	}()
+	path := x.r.URL.Path
+	switch {
+	case path == pathChat:
+		return x.only(x.chat, http.MethodPost)
+	case path == pathModels:
+		return x.only(x.list, http.MethodGet, http.MethodHead)
+	case strings.HasPrefix(path, pathModels+"/") && path != pathModels+"/":
+		return x.only(x.get, http.MethodGet, http.MethodHead)
+	}
+	return &unknownPathError{x.r.Method, path}
+}
+
+// only serves these methods.
+func (x *exchange) only(serve func() error, methods ...string) error {
+	for _, m := range methods {
+		if x.r.Method == m {
+			return serve()
+		}
+	}
+	allow := strings.Join(methods, ", ")
+	x.w.Header().Set("Allow", allow)
+	return &wrongMethodError{x.r.Method, x.r.URL.Path, allow}
+}
+
+// list serves GET /v1/models.
+func (x *exchange) list() error {
+	s := x.h.state.Load()
+	if s == nil {
+		return ErrNotSynced
+	}
+	return x.write(http.StatusOK, openai.AppendModels(nil, s.list))
+}
+
+// get serves GET /v1/models/{id}. The id may hold slashes, escaped or not.
+func (x *exchange) get() error {
+	id := strings.TrimPrefix(x.r.URL.Path, pathModels+"/")
+	m, _, err := x.h.find(id)
+	if err != nil {
+		return err
+	}
+	one := NewState([]Model{{ServedNames: []string{id}, Created: m.Created}}, 0, 0).list[0]
+	return x.write(http.StatusOK, openai.AppendModel(nil, one))
+}
+
+// write sends a whole response. An error means that the client has gone.
+func (x *exchange) write(status int, body []byte) error {
+	x.status = status
+	header := x.w.Header()
+	header.Set("Content-Type", "application/json")
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("X-Content-Type-Options", "nosniff")
+	_ = x.rc.SetWriteDeadline(x.h.cfg.Clock.Now().Add(writeWindow))
+	x.w.WriteHeader(status)
+	if _, err := x.w.Write(body); err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// fail answers an error: by a status, or in a stream that has begun by its last event.
+func (x *exchange) fail(err error) {
+	// A body that is late ends the context too, though its client is there.
+	if cause := gone(x.r.Context()); cause != nil && !errors.Is(err, errSlowBody) {
+		err = cause
+	}
+	a := code(err)
+	x.outcome, x.code = a.outcome, a.object.Code
+	var fault *Fault
+	if errors.As(err, &fault) && fault.Worker != "" {
+		x.worker = fault.Worker
+	}
+	switch {
+	case a.status == statusGone:
+		x.status = statusGone
+		return
+	case x.status != 0 && x.events == nil:
+		return // the response has begun, and is not a stream: it can only end early
+	case x.events != nil && x.events.fail(&a.object):
+		x.status = http.StatusOK
+		return
+	}
+	if a.retryAfter > 0 {
+		var chance [1]byte
+		_, _ = io.ReadFull(x.h.cfg.Rand, chance[:])
+		x.w.Header().Set("Retry-After", strconv.Itoa(retrySeconds(a.retryAfter, chance[0])))
+	}
+	_ = x.write(a.status, openai.AppendError(nil, &a.object))
+}
+
+// gone returns why a request's context has ended: the client has gone, or the process goes.
+func gone(ctx context.Context) error {
+	switch {
+	case ctx.Err() == nil:
+		return nil
+	case errors.Is(context.Cause(ctx), ErrShutdown):
+		return ErrShutdown
+	}
+	return errGone
+}
+
+// log writes the request's line.
+func (x *exchange) log() {
+	attrs := []slog.Attr{
+		slog.String("request_id", x.id),
+		slog.String("method", clip(x.r.Method)),
+		slog.String("path", clip(x.r.URL.Path)),
+		slog.Int("status", x.status),
+		slog.String("outcome", string(x.outcome)),
+		slog.Duration("took", x.h.cfg.Clock.Since(x.began)),
+	}
+	if x.code != "" {
+		attrs = append(attrs, slog.String("code", x.code))
+	}
+	if x.model != "" {
+		attrs = append(attrs, slog.String("model", x.model), slog.String("worker", x.worker),
+			slog.Bool("stream", x.events != nil), slog.Duration("first_text", x.firstText),
+			slog.Uint64("prompt_tokens", uint64(x.usage.Prompt)),
+			slog.Uint64("completion_tokens", uint64(x.usage.Completion)),
+			slog.Uint64("cached_tokens", uint64(x.usage.Cached)))
+	}
+	x.h.cfg.Log.LogAttrs(context.WithoutCancel(x.r.Context()), slog.LevelInfo, "request served", attrs...)
+}

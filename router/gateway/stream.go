@@ -1,0 +1,127 @@
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/ringfleet/ringfleet/router/openai"
+)
+
+const (
+	// writeWindow is how long a client may take to take one write.
+	writeWindow = 30 * time.Second
+	// keepAlive is the silence after which a comment is sent, so that nothing on the way takes the stream for dead.
+	keepAlive = 15 * time.Second
+)
+
+// events writes a response as server-sent events. The response begins with the first write, be it a comment: until then
+// an error can still be a status.
+type events struct {
+	clock  clock.WithDelayedExecution
+	cancel context.CancelFunc // called when the client takes nothing any more
+
+	mu    sync.Mutex // guards all below, and the response
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	begun bool
+	over  bool
+	last  time.Time
+	timer clock.Timer
+}
+
+// newEvents returns events of which nothing is sent yet. Close them before the handler returns.
+func newEvents(c clock.WithDelayedExecution, w http.ResponseWriter, rc *http.ResponseController, cancel context.CancelFunc) *events {
+	e := &events{clock: c, cancel: cancel, w: w, rc: rc, last: c.Now()}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.arm(keepAlive)
+	return e
+}
+
+// arm makes idle run after d. The caller holds the lock.
+func (e *events) arm(d time.Duration) {
+	e.timer = e.clock.AfterFunc(d, func() { go e.idle() })
+}
+
+// header sets a header of the response, unless that has begun.
+func (e *events) header(name, value string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.begun {
+		e.w.Header().Set(name, value)
+	}
+}
+
+// send writes whole events and flushes them.
+func (e *events) send(b []byte) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.write(b)
+}
+
+// write is send for callers that hold the lock.
+func (e *events) write(b []byte) error {
+	if e.over {
+		return errGone
+	}
+	if !e.begun {
+		e.begun = true
+		h := e.w.Header()
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no")
+		h.Set("X-Content-Type-Options", "nosniff")
+		e.w.WriteHeader(http.StatusOK)
+	}
+	e.last = e.clock.Now()
+	_ = e.rc.SetWriteDeadline(e.last.Add(writeWindow))
+	_, err := e.w.Write(b)
+	if err == nil {
+		err = e.rc.Flush()
+	}
+	if err != nil {
+		e.over = true
+		e.cancel()
+		return errGone
+	}
+	return nil
+}
+
+// idle sends a comment when nothing was sent for long enough, and looks again when that may be the case next.
+func (e *events) idle() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return
+	}
+	if silent := e.clock.Since(e.last); silent < keepAlive {
+		e.arm(keepAlive - silent)
+		return
+	}
+	if e.write([]byte(openai.KeepAlive)) == nil {
+		e.arm(keepAlive)
+	}
+}
+
+// fail ends a response that has begun by an error event, and reports whether it had. Nothing is written after it.
+func (e *events) fail(err *openai.Error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.begun {
+		_ = e.write(openai.AppendErrorEvent(nil, err)) // a client that has gone needs no error
+	}
+	e.over = true
+	return e.begun
+}
+
+// close ends the events; what comes later writes nothing.
+func (e *events) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.over = true
+	e.timer.Stop()
+}
