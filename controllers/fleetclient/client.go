@@ -5,6 +5,8 @@ package fleetclient
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +24,9 @@ const (
 	callTimeout = time.Second
 	// keep is how long a look at a namespace's routers answers further callers.
 	keep = 300 * time.Millisecond
-	// parallel is how many routers of a namespace are asked at once.
+	// lookTimeout bounds all calls of a look. Who was not asked by then counts as not having answered.
+	lookTimeout = 3 * time.Second
+	// parallel is how many pods of a namespace are asked at once.
 	parallel = 32
 	// SilentAfter is how long a Ready router may leave calls unanswered before it is left out.
 	SilentAfter = 10 * time.Second
@@ -36,8 +40,13 @@ type Pod struct {
 	Address string
 }
 
-// routerPods names the Ready router pods of a namespace.
-type routerPods func(ctx context.Context, namespace string) ([]Pod, error)
+// Pods are whom to ask in a namespace: its Ready routers, and its workers whose container runs.
+type Pods struct {
+	Routers, Workers []Pod
+}
+
+// Find names the pods of a namespace.
+type Find func(ctx context.Context, namespace string) (Pods, error)
 
 // Credentials are what the manager shows in a namespace, and whom it accepts there.
 type Credentials func(namespace string) (credentials.TransportCredentials, error)
@@ -56,9 +65,17 @@ type Router struct {
 // Silent reports whether r has been silent for so long that it is left out.
 func (r Router) Silent() bool { return r.Status == nil && r.Silence >= SilentAfter }
 
+// View is what the pods of a namespace said at one moment. It is shared: don't change it.
+type View struct {
+	Routers []Router
+	// Workers are the reports of workers that were asked themselves because no router has one, by the UID of their pod.
+	// One that did not answer is absent.
+	Workers map[string]*workerv1.Report
+}
+
 // Client asks the routers and workers of all namespaces. Its zero value is not usable; close it when done.
 type Client struct {
-	pods       routerPods
+	find       Find
 	credential Credentials
 	clock      clock.PassiveClock
 
@@ -71,11 +88,11 @@ type Client struct {
 	closed     bool
 }
 
-// New returns a client that asks the routers that pods names.
-func New(pods func(ctx context.Context, namespace string) ([]Pod, error), c Credentials, clk clock.PassiveClock) *Client {
+// New returns a client that asks the pods that find names.
+func New(find Find, c Credentials, clk clock.PassiveClock) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Client{
-		pods: pods, credential: c, clock: clk,
+		find: find, credential: c, clock: clk,
 		ctx: ctx, cancel: cancel, namespaces: map[string]*namespace{},
 	}
 }
@@ -95,18 +112,18 @@ func (c *Client) Close() {
 	}
 }
 
-// Routers returns what every Ready router of a namespace says. Callers that come together share one look, and one that
-// is less than 300 ms old is not repeated. The result is shared: don't change it.
-func (c *Client) Routers(ctx context.Context, name string) ([]Router, error) {
+// Look returns what every Ready router of a namespace says, and what workers say of which no router has a report.
+// Callers that come together share one look, and one that is less than 300 ms old is not repeated.
+func (c *Client) Look(ctx context.Context, name string) (View, error) {
 	l, err := c.join(name)
 	if err != nil {
-		return nil, err
+		return View{}, err
 	}
 	select {
 	case <-l.done:
-		return l.routers, l.err
+		return l.view, l.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("ask the routers of namespace %s: %w", name, ctx.Err())
+		return View{}, fmt.Errorf("ask the routers of namespace %s: %w", name, ctx.Err())
 	}
 }
 
@@ -121,12 +138,25 @@ func (c *Client) Forget(name string) {
 	}
 }
 
+// Silent counts the Ready routers of all namespaces that have been silent for so long that they are left out.
+func (c *Client) Silent() int {
+	now := c.clock.Now()
+	c.mu.Lock()
+	known := slices.Collect(maps.Values(c.namespaces))
+	c.mu.Unlock()
+	count := 0
+	for _, n := range known {
+		count += n.silent(now)
+	}
+	return count
+}
+
 // look is one round of questions. Its results are written before done is closed, and never after.
 type look struct {
-	done    chan struct{}
-	routers []Router
-	err     error
-	ended   time.Time
+	done  chan struct{}
+	view  View
+	err   error
+	ended time.Time
 }
 
 // join returns the look that answers a caller of now: the running one, a fresh one, or a new one.
@@ -157,48 +187,90 @@ func (c *Client) join(name string) (*look, error) {
 	go func() {
 		defer c.calls.Done()
 		defer close(l.done)
-		l.routers, l.err = c.ask(n)
+		l.view, l.err = c.ask(n)
 		l.ended = c.clock.Now()
 	}()
 	return l, nil
 }
 
-// ask asks every router once. One look of a namespace runs at a time, so n is its own meanwhile.
-func (c *Client) ask(n *namespace) ([]Router, error) {
-	pods, err := c.pods(c.ctx, n.name)
+// ask asks every router once, and then the workers that none of them has a report of. One look of a namespace runs at a
+// time.
+func (c *Client) ask(n *namespace) (View, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, lookTimeout)
+	defer cancel()
+	pods, err := c.find(ctx, n.name)
 	if err != nil {
-		return nil, fmt.Errorf("find the routers of namespace %s: %w", n.name, err)
+		return View{}, fmt.Errorf("find the pods of namespace %s: %w", n.name, err)
 	}
-	n.retain(pods)
-	routers := make([]Router, len(pods))
+	n.retain(pods.Routers)
+	v := View{Routers: make([]Router, len(pods.Routers)), Workers: map[string]*workerv1.Report{}}
+	each(pods.Routers, func(i int, pod Pod) {
+		v.Routers[i] = c.askRouter(ctx, n, pod)
+	})
+	unknown := unreported(pods.Workers, v.Routers)
+	reports := make([]*workerv1.Report, len(unknown))
+	each(unknown, func(i int, pod Pod) {
+		reports[i] = c.askWorker(ctx, n, pod)
+	})
+	for i, r := range reports {
+		if r != nil {
+			v.Workers[unknown[i].UID] = r
+		}
+	}
+	return v, nil
+}
+
+// each calls do for all pods, at most parallel at once.
+func each(pods []Pod, do func(i int, pod Pod)) {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, pod := range pods {
 		g.Go(func() error {
-			ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
-			defer cancel()
-			status, err := n.status(ctx, pod)
-			routers[i] = Router{Pod: pod.Name, Status: status, Silence: n.heard(pod.UID, err == nil, c.clock.Now())}
-			if err != nil {
-				routers[i].Error = err.Error()
-			}
+			do(i, pod)
 			return nil
 		})
 	}
-	return routers, g.Wait()
+	_ = g.Wait() // do has no error
 }
 
-// Worker returns a worker's own report, over a connection of its own.
-func (c *Client) Worker(ctx context.Context, name string, pod Pod) (*workerv1.Report, error) {
+func (c *Client) askRouter(ctx context.Context, n *namespace, pod Pod) Router {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	creds, err := c.credential(name)
+	status, err := n.status(ctx, pod)
+	r := Router{Pod: pod.Name, Status: status, Silence: n.heard(pod.UID, err == nil, c.clock.Now())}
 	if err != nil {
-		return nil, fmt.Errorf("ask worker %s: %w", pod.Name, err)
+		r.Status, r.Error = nil, err.Error()
+	}
+	return r
+}
+
+// askWorker returns a worker's own report, over a connection of its own, or nil: a worker that does not answer yet is
+// nothing to report.
+func (c *Client) askWorker(ctx context.Context, n *namespace, pod Pod) *workerv1.Report {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	creds, err := c.credential(n.name)
+	if err != nil {
+		return nil
 	}
 	report, err := watchOnce(ctx, pod.Address, creds)
 	if err != nil {
-		return nil, fmt.Errorf("ask worker %s at %s: %w", pod.Name, pod.Address, err)
+		return nil
 	}
-	return report, nil
+	return report
+}
+
+// unreported returns the workers of which no router has a report.
+func unreported(workers []Pod, routers []Router) []Pod {
+	known := map[string]bool{}
+	for _, r := range routers {
+		for _, m := range r.Status.GetModels() {
+			for _, w := range m.GetWorkers() {
+				if w.GetReport() != nil {
+					known[w.GetPodUid()] = true
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(workers), func(p Pod) bool { return known[p.UID] })
 }

@@ -88,6 +88,19 @@ func (n *namespace) heard(uid string, answered bool, now time.Time) time.Duratio
 	return now.Sub(since)
 }
 
+// silent counts the routers that have been silent for SilentAfter at now.
+func (n *namespace) silent(now time.Time) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	count := 0
+	for _, since := range n.failing {
+		if now.Sub(since) >= SilentAfter {
+			count++
+		}
+	}
+	return count
+}
+
 // retain forgets every router that is not among pods.
 func (n *namespace) retain(pods []Pod) {
 	there := make(map[string]bool, len(pods))

@@ -45,7 +45,7 @@ func Selector(router *v1alpha1.InferenceRouter) map[string]string {
 
 func labels(router *v1alpha1.InferenceRouter) map[string]string {
 	l := Selector(router)
-	l["app.kubernetes.io/name"] = "ringfleet"
+	l["app.kubernetes.io/name"] = "ringfleet-router"
 	l["app.kubernetes.io/instance"] = l[v1alpha1.LabelRouter]
 	l["app.kubernetes.io/part-of"] = "ringfleet"
 	l[LabelManagedBy] = ManagedBy
