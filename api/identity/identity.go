@@ -93,6 +93,7 @@ func ServerCredentials(p certprovider.Provider, allow Allows) (credentials.Trans
 		RequireClientCert:          true,
 		VerificationType:           advancedtls.CertVerification,
 		MinTLSVersion:              tls.VersionTLS13,
+		MaxTLSVersion:              tls.VersionTLS13, // the default of advancedtls is 1.2
 		AdditionalPeerVerification: verify(allow),
 	})
 }
@@ -105,6 +106,7 @@ func ClientCredentials(p certprovider.Provider, allow Allows) (credentials.Trans
 		RootOptions:                advancedtls.RootCertificateOptions{RootProvider: p},
 		VerificationType:           advancedtls.CertVerification,
 		MinTLSVersion:              tls.VersionTLS13,
+		MaxTLSVersion:              tls.VersionTLS13, // the default of advancedtls is 1.2
 		AdditionalPeerVerification: verify(allow),
 	})
 }
