@@ -1,0 +1,83 @@
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/metrics"
+)
+
+// errNotLoaded: no model is loaded, so no request can run yet.
+var errNotLoaded = errors.New("the model is not loaded")
+
+// mismatchError is a call that was meant for another worker.
+type mismatchError struct{ what, expected, actual string }
+
+func (e *mismatchError) Error() string {
+	return fmt.Sprintf("the call is for %s %q; this worker's is %q", e.what, e.expected, e.actual)
+}
+
+// expect compares what a caller believes with what is; an empty belief is not checked.
+func expect(what, expected, actual string) error {
+	if expected == "" || expected == actual {
+		return nil
+	}
+	return &mismatchError{what, clip(expected), actual}
+}
+
+// code is the only place where an error becomes a code.
+func code(err error) codes.Code {
+	var mismatch *mismatchError
+	var invalid *engine.InvalidError
+	switch {
+	case err == nil:
+		return codes.OK
+	case errors.As(err, &mismatch), errors.Is(err, errNotLoaded):
+		return codes.FailedPrecondition
+	case errors.As(err, &invalid):
+		return codes.InvalidArgument
+	case errors.Is(err, engine.ErrDraining):
+		return codes.Unavailable
+	case errors.Is(err, engine.ErrBusy):
+		return codes.ResourceExhausted
+	case errors.Is(err, context.Canceled):
+		return codes.Canceled
+	case errors.Is(err, context.DeadlineExceeded):
+		return codes.DeadlineExceeded
+	}
+	return codes.Internal
+}
+
+// outcome is what the metrics call an error that ended a request.
+func outcome(err error) metrics.Outcome {
+	switch code(err) {
+	case codes.FailedPrecondition, codes.Unavailable, codes.ResourceExhausted:
+		return metrics.Refused
+	case codes.InvalidArgument:
+		return metrics.Invalid
+	case codes.Canceled, codes.DeadlineExceeded:
+		return metrics.Cancelled
+	}
+	return metrics.Failed
+}
+
+// status is err as the caller sees it: an invalid request names its field.
+func status(err error) error {
+	st := grpcstatus.New(code(err), err.Error())
+	if invalid := (*engine.InvalidError)(nil); errors.As(err, &invalid) {
+		st = grpcstatus.New(code(err), invalid.Message)
+		with, e := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
+			{Field: invalid.Field, Description: invalid.Message},
+		}})
+		if e == nil {
+			st = with
+		}
+	}
+	return st.Err()
+}

@@ -1,0 +1,49 @@
+package grpcserver
+
+import (
+	"sync/atomic"
+
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
+
+// counter numbers the reports of this process.
+type counter struct{ n atomic.Uint64 }
+
+func (c *counter) next() uint64 { return c.n.Add(1) }
+
+// report says what there is to know. It has no number yet.
+func report(id Identity, now Status) *workerv1.Report {
+	r := &workerv1.Report{
+		InstanceId: id.Instance, Model: id.Model, ModelUid: id.ModelUID, Revision: id.Revision,
+		PodName: id.PodName, PodUid: id.PodUID,
+		ModelLoaded: now.Engine != nil, Draining: now.Draining,
+		Stage: now.Stage, ProgressPercent: now.Percent, Reason: now.Reason, Message: now.Message,
+		Load: &workerv1.Load{},
+	}
+	if now.Draining {
+		r.Stage, r.ProgressPercent = workerv1.Stage_STAGE_DRAINING, nil
+	}
+	if now.Engine != nil {
+		r.Load = load(now.Engine.Stats())
+	}
+	return r
+}
+
+func load(s engine.Stats) *workerv1.Load {
+	return &workerv1.Load{
+		Running: uint32(s.Running), Waiting: uint32(s.Waiting), MaxSequences: uint32(s.MaxSequences),
+		KvBlocksTotal: blocks(s.KVBlocksTotal), KvBlocksUsed: blocks(s.KVBlocksUsed), KvBlocksCached: blocks(s.KVBlocksCached),
+		KvBlockTokens:          uint32(s.KVBlockTokens),
+		PrefillTokensPerSecond: s.PrefillPerSecond, DecodeTokensPerSecond: s.DecodePerSecond,
+		RequestIds: s.RequestIDs,
+	}
+}
+
+func blocks(n *int64) *uint64 {
+	if n == nil {
+		return nil
+	}
+	v := uint64(*n)
+	return &v
+}
