@@ -54,18 +54,27 @@ func at(p netip.Prefix, third, fourth byte) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
+// MAC is the hardware address of the interface with this address. It is fixed, so that the others' neighbour
+// tables hold when a member starts again; and a bridge without one of its own takes that of a port, and
+// changes it when that port's member is lost.
+func MAC(ip netip.Addr) string {
+	b := ip.As4()
+	return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
+}
+
 // Link is the hub's end of the link to a node.
 func Link(node string) string { return "v-" + node }
 
 // HubLinks are the commands for `ip -batch` inside the hub: its bridge.
 func (s Settings) HubLinks() []string {
-	return []string{"link set lo up", "link add rf0 type bridge", "addr add " + s.HubIP().String() + "/24 dev rf0", "link set rf0 up"}
+	return []string{"link set lo up", "link add rf0 address " + MAC(s.HubIP()) + " type bridge",
+		"addr add " + s.HubIP().String() + "/24 dev rf0", "link set rf0 up"}
 }
 
 // HostLinks are the commands on the host that join it to the hub, whose init is process pid.
 func (s Settings) HostLinks(pid int) []string {
 	return []string{
-		fmt.Sprintf("link add %s type veth peer name host netns %d", s.Interface, pid),
+		fmt.Sprintf("link add %s address %s type veth peer name host netns %d", s.Interface, MAC(s.HostIP()), pid),
 		fmt.Sprintf("addr add %s/24 dev %s", s.HostIP(), s.Interface),
 		"link set " + s.Interface + " up",
 	}
@@ -77,7 +86,7 @@ func HostJoin() []string { return []string{"link set host master rf0 up"} }
 // NodeJoin are the commands inside the hub that link a node, whose init is process pid, to the bridge.
 func (s Settings) NodeJoin(node string, pid int) []string {
 	return []string{
-		fmt.Sprintf("link add %s type veth peer name eth0 netns %d", Link(node), pid),
+		fmt.Sprintf("link add %s type veth peer name eth0 address %s netns %d", Link(node), MAC(s.IP(node)), pid),
 		"link set " + Link(node) + " master rf0 up",
 	}
 }

@@ -68,6 +68,7 @@ func TestAClusterWorksAndLeavesTheMachineAsItWas(t *testing.T) {
 		return c.kube("", "-n", "e2e", "get", kind, name, "-o", "jsonpath={"+field+"}")
 	}
 	one, two, vip := ip("pod", "one", ".status.podIP"), ip("pod", "two", ".status.podIP"), ip("service", "echo", ".spec.clusterIP")
+	uid := ip("pod", "two", ".metadata.uid")
 
 	t.Run("the host reaches pods and Services", func(t *testing.T) {
 		answers(t, "http://"+one+":8080/", "one")
@@ -104,9 +105,15 @@ func TestAClusterWorksAndLeavesTheMachineAsItWas(t *testing.T) {
 	t.Run("a lost node comes back with its images, and a new node has them too", func(t *testing.T) {
 		c.run("node", "kill", "a")
 		c.kube("", "wait", "--for=condition=Ready=Unknown", "node/a", "--timeout=60s")
+		if got := c.kube("", "get", "node", "b", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"); got != "True" {
+			t.Errorf("the other node: Ready=%s", got)
+		}
 		c.run("node", "restart", "a")
 		c.run("node", "via", "b")
 		answers(t, "http://"+vip+"/", "two")
+		if got := ip("pod", "two", ".metadata.uid"); got != uid {
+			t.Errorf("the pod of the other node was replaced: %s became %s", uid, got)
+		}
 		c.env = append(c.env, "CLUSTER_NODES=a,b,c")
 		c.run("up")
 		c.kube("", "wait", "--for=condition=Ready", "node/a", "node/b", "node/c", "--timeout=60s")

@@ -58,6 +58,9 @@ func (c *Cluster) makeKeys() (keys, error) {
 	if err != nil {
 		return k, err
 	}
+	if err := write(c.Kubeconfig(), []byte(c.kubeconfig(k, admin)), 0o600); err != nil {
+		return k, err
+	}
 	for _, f := range []struct {
 		name string
 		text []byte
@@ -67,7 +70,7 @@ func (c *Cluster) makeKeys() (keys, error) {
 			return k, fmt.Errorf("write the cluster's keys: %w", err)
 		}
 	}
-	return k, write(c.Kubeconfig(), []byte(c.kubeconfig(k, admin)), 0o600)
+	return k, nil
 }
 
 func (c *Cluster) kubeconfig(k keys, p pki.Pair) string {

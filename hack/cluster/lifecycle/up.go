@@ -180,7 +180,7 @@ func (c *Cluster) awaitReady(ctx context.Context, began time.Time) error {
 	waits = append(waits,
 		wait{"pods can be made (service account default)", config.Hub, get("/api/v1/namespaces/default/serviceaccounts/default")},
 		wait{"Services answer on the host", c.Settings.Nodes[0], func(ctx context.Context) error {
-			d := net.Dialer{Timeout: time.Second}
+			d := net.Dialer{Timeout: 200 * time.Millisecond} // a Service without rules yet swallows the packet
 			conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(c.Settings.APIService().String(), "443"))
 			if err != nil {
 				return err
