@@ -25,6 +25,10 @@ const GateInRing = "inference.ringfleet.dev/in-ring"
 // AnnotationInRingInstance on a worker pod names the instance id for which GateInRing was set.
 const AnnotationInRingInstance = "inference.ringfleet.dev/in-ring-instance"
 
+// AnnotationInRingContainer on a worker pod names the container that ran that instance: when another one runs, or none,
+// GateInRing no longer holds.
+const AnnotationInRingContainer = "inference.ringfleet.dev/in-ring-container"
+
 // DefaultName is the name of the WorkerPool and the InferenceRouter that are created when a namespace has none.
 const DefaultName = "default"
 

@@ -1,0 +1,177 @@
+package desired
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ringfleet/ringfleet/api/v1alpha1"
+)
+
+// Inputs are what a worker pod depends on beside its model.
+type Inputs struct {
+	// Image of the workers of this installation, and when the kubelet pulls it.
+	Image      string
+	PullPolicy corev1.PullPolicy
+	Pool       *v1alpha1.WorkerPool
+	// Revision is what Revision returned for the same model and inputs.
+	Revision string
+	Ordinal  int
+}
+
+// Container is the name of the container that runs the worker.
+const Container = "worker"
+
+// graceMargin is how many seconds a worker has to end after its drain time.
+const graceMargin = 30
+
+// user is the unprivileged user and group of the worker's image.
+const user int64 = 65532
+
+// Worker returns the pod that worker in.Ordinal of m should be.
+func Worker(m *v1alpha1.InferenceModel, in Inputs) *corev1.Pod {
+	l := labels(m)
+	maps.Copy(l, map[string]string{
+		v1alpha1.LabelRevision: in.Revision,
+		v1alpha1.LabelPool:     LabelValue(in.Pool.Name),
+	})
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      WorkerName(m, in.Revision, in.Ordinal),
+			Namespace: m.Namespace,
+			Labels:    l,
+			Annotations: map[string]string{
+				"cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+				"kubectl.kubernetes.io/default-container":        Container,
+			},
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(m, v1alpha1.GroupVersion.WithKind(kind)),
+			},
+		},
+		Spec: spec(m, in),
+	}
+}
+
+func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
+	p := in.Pool.Spec
+	secrets := make([]corev1.LocalObjectReference, 0, len(p.ImagePullSecrets))
+	for _, s := range p.ImagePullSecrets {
+		secrets = append(secrets, corev1.LocalObjectReference{Name: s.Name})
+	}
+	return corev1.PodSpec{
+		ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: v1alpha1.GateInRing}},
+		TerminationGracePeriodSeconds: new(drainSeconds(m) + graceMargin),
+		AutomountServiceAccountToken:  new(false),
+		EnableServiceLinks:            new(false),
+		NodeSelector:                  p.NodeSelector,
+		Tolerations:                   p.Tolerations,
+		PriorityClassName:             p.PriorityClassName,
+		ImagePullSecrets:              secrets,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot:   new(true),
+			RunAsUser:      new(user),
+			RunAsGroup:     new(user),
+			FSGroup:        new(user),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew:           1,
+			TopologyKey:       corev1.LabelHostname,
+			WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: Selector(m)},
+		}},
+		Containers: []corev1.Container{container(m, in)},
+		Volumes: []corev1.Volume{
+			weightsVolume(m.Spec.Weights),
+			{Name: "tls", VolumeSource: corev1.VolumeSource{
+				Secret: &corev1.SecretVolumeSource{SecretName: v1alpha1.SecretWorkerTLS}}},
+		},
+	}
+}
+
+func container(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
+	_, folder := WeightsClaim(m.Spec.Weights)
+	return corev1.Container{
+		Name:            Container,
+		Image:           image(m, in),
+		ImagePullPolicy: in.PullPolicy,
+		Args:            args(m, in),
+		Env: []corev1.EnvVar{
+			fieldEnv("POD_NAME", "metadata.name"),
+			fieldEnv("POD_NAMESPACE", "metadata.namespace"),
+			fieldEnv("POD_UID", "metadata.uid"),
+			{Name: "CPU_LIMIT", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
+				ContainerName: Container, Resource: "limits.cpu", Divisor: resource.MustParse("1")}}},
+		},
+		Ports: []corev1.ContainerPort{
+			{Name: v1alpha1.PortHTTP, ContainerPort: v1alpha1.PortHTTPNumber, Protocol: corev1.ProtocolTCP},
+			{Name: v1alpha1.PortGRPC, ContainerPort: v1alpha1.PortGRPCNumber, Protocol: corev1.ProtocolTCP},
+		},
+		Resources: in.Pool.Spec.WorkerResources,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: WeightsVolume, MountPath: v1alpha1.WeightsDir, SubPath: folder, ReadOnly: true},
+			{Name: "tls", MountPath: v1alpha1.TLSDir, ReadOnly: true},
+		},
+		ReadinessProbe: probe("/readyz", 1, 3),
+		LivenessProbe:  probe("/livez", 10, 6),
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(false),
+			ReadOnlyRootFilesystem:   new(true),
+			RunAsNonRoot:             new(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}
+}
+
+// args are the flags of the worker.
+func args(m *v1alpha1.InferenceModel, in Inputs) []string {
+	w, e := m.Spec.Weights, m.Spec.Engine
+	a := []string{
+		"--model=" + ModelName(m),
+		"--model-uid=" + string(m.UID),
+		"--revision=" + in.Revision,
+		"--driver=llamacpp",
+		"--weights-dir=" + v1alpha1.WeightsDir,
+	}
+	if w.File != "" {
+		a = append(a, "--weights-file="+w.File)
+	}
+	if w.Digest != "" && !strings.HasPrefix(w.URI, schemeOCI) {
+		a = append(a, "--weights-digest="+w.Digest)
+	}
+	return append(a,
+		"--context-tokens="+strconv.Itoa(int(e.ContextTokens)),
+		"--max-sequences="+strconv.Itoa(int(e.MaxSequences)),
+		"--kv-cache-type="+string(e.KVCacheType),
+		"--drain-timeout="+strconv.FormatInt(drainSeconds(m), 10)+"s",
+	)
+}
+
+// drainSeconds is how long a worker of m may finish its requests. The schema has the default; an object that was read
+// without it gets the same.
+func drainSeconds(m *v1alpha1.InferenceModel) int64 {
+	if m.Spec.DrainTimeoutSeconds == nil {
+		return 600
+	}
+	return *m.Spec.DrainTimeoutSeconds
+}
+
+func fieldEnv(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+}
+
+func probe(path string, period, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromString(v1alpha1.PortHTTP)}},
+		PeriodSeconds:    period,
+		TimeoutSeconds:   max(1, min(period, 5)),
+		FailureThreshold: failures,
+	}
+}
