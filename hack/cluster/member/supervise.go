@@ -29,7 +29,8 @@ const (
 // ends, and collects every process that lost its parent.
 type supervisor struct {
 	spec Spec
-	pid  int
+	// host, logs and images are the folders that config names for the inside of a member.
+	host, logs, images string
 
 	mu     sync.Mutex // guards all below
 	exits  map[int]chan syscall.WaitStatus
@@ -37,24 +38,29 @@ type supervisor struct {
 }
 
 func newSupervisor(spec Spec, pid int) *supervisor {
-	s := &supervisor{spec: spec, pid: pid, exits: map[int]chan syscall.WaitStatus{},
-		status: Status{PID: pid, Phase: Starting}}
+	s := &supervisor{spec: spec, host: config.Host, logs: config.Logs, images: config.Images,
+		exits: map[int]chan syscall.WaitStatus{}, status: Status{PID: pid, Phase: Starting}}
 	for _, c := range spec.Components {
 		s.status.Components = append(s.status.Components, ComponentStatus{Name: c.Name})
 	}
 	return s
 }
 
-// run returns when stop is done and the components have ended.
+// run returns when stop is done and the components have ended; what is left then ends with the init.
 func (s *supervisor) run(stop context.Context) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
+	defer close(children)
+	defer signal.Stop(children)
 	go func() {
 		for range children {
 			s.reap()
 		}
 	}()
 	var runs sync.WaitGroup
+	defer runs.Wait()
+	stop, cancel := context.WithCancel(stop)
+	defer cancel()
 	for i, c := range s.spec.Components {
 		if err := s.report(func(st *Status) { st.Waiting = c.Name }); err != nil {
 			return err
@@ -68,8 +74,7 @@ func (s *supervisor) run(stop context.Context) error {
 		return err
 	}
 	<-stop.Done()
-	runs.Wait()
-	return nil // and the kernel ends whatever is left
+	return nil
 }
 
 // ready returns when c can be used, and its images are there.
@@ -84,18 +89,18 @@ func (s *supervisor) ready(stop context.Context, c config.Component) error {
 	if !c.Images {
 		return nil
 	}
-	archives, err := os.ReadDir(config.Images)
+	archives, err := os.ReadDir(s.images)
 	if err != nil {
 		return fmt.Errorf("list the image archives: %w", err)
 	}
 	for _, a := range archives {
-		if !strings.HasSuffix(a.Name(), ".tar") || Imported(config.Host, a.Name()) {
+		if !strings.HasSuffix(a.Name(), ".tar") || Imported(s.host, a.Name()) {
 			continue
 		}
 		if err := s.once(stop, "import", config.ImportCommand(a.Name())); err != nil {
 			return fmt.Errorf("import image archive %s: %w", a.Name(), err)
 		}
-		if err := MarkImported(config.Host, a.Name()); err != nil {
+		if err := MarkImported(s.host, a.Name()); err != nil {
 			return err
 		}
 	}
@@ -182,7 +187,7 @@ func (s *supervisor) once(stop context.Context, log string, command []string) er
 		return err
 	}
 	if how := s.await(stop, pid, exit); how != "exit status 0" {
-		return fmt.Errorf("%s: %s; see %s/%s.log", strings.Join(command, " "), how, config.Logs, log)
+		return fmt.Errorf("%s: %s; see %s/%s.log", strings.Join(command, " "), how, s.logs, log)
 	}
 	return nil
 }
@@ -194,7 +199,7 @@ func (s *supervisor) start(log string, command []string) (int, <-chan syscall.Wa
 	if err != nil {
 		return 0, nil, err
 	}
-	out, err := os.OpenFile(filepath.Join(config.Logs, log+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	out, err := os.OpenFile(filepath.Join(s.logs, log+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -241,7 +246,7 @@ func (s *supervisor) report(change func(*Status)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.status)
-	return writeJSON(filepath.Join(config.Host, statusFile), s.status)
+	return writeJSON(filepath.Join(s.host, statusFile), s.status)
 }
 
 func (s *supervisor) note(i int, change func(*ComponentStatus)) {
