@@ -186,14 +186,14 @@ func TestAnUpThatWasKilledIsSurvived(t *testing.T) {
 	before := host(t)
 	for name, file := range points {
 		t.Run("killed "+name+", down leaves nothing", func(t *testing.T) {
-			c.killUpAt(t, file)
+			c.killAt(t, "up", filepath.Join(c.state, file), true)
 			c.run("down")
 			unchanged(t, before)
 		})
 	}
 	t.Run("killed three times, the next up works, and down leaves nothing", func(t *testing.T) {
 		for _, file := range []string{"members/hub/pid.json", "members/hub/status.json", "members/a/pid.json"} {
-			c.killUpAt(t, file)
+			c.killAt(t, "up", filepath.Join(c.state, file), true)
 		}
 		c.run("up")
 		if got := c.kube("", "get", "node", "a", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"); got != "True" {
@@ -204,19 +204,48 @@ func TestAnUpThatWasKilledIsSurvived(t *testing.T) {
 	})
 }
 
-// killUpAt starts up and kills it by SIGKILL as soon as a file of the state exists.
-func (c *tool) killUpAt(t *testing.T, file string) {
+func TestADownThatWasKilledIsSurvived(t *testing.T) {
+	c := newTool(t, "a")
+	before := host(t)
+	for name, file := range map[string]string{
+		"when the control plane is gone":      "/sys/fs/cgroup/memory/rf-e2e/hub",
+		"when the link to the host is gone":   "/sys/class/net/rf-rf-e2e",
+		"when the state folder was put aside": c.state,
+	} {
+		t.Run("killed "+name+", the next up works, and down leaves nothing", func(t *testing.T) {
+			c.run("up")
+			c.killAt(t, "down", file, false)
+			c.run("up")
+			if got := c.kube("", "get", "node", "a", "-o", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"); got != "True" {
+				t.Errorf("node a: Ready=%s", got)
+			}
+			c.killAt(t, "down", file, false)
+			c.run("down")
+			unchanged(t, before)
+			for _, f := range []string{c.state, c.state + ".gone"} {
+				if _, err := os.Stat(f); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("%s: %v", f, err)
+				}
+			}
+		})
+	}
+}
+
+// killAt starts a command and kills it by SIGKILL as soon as a file has come, or gone.
+func (c *tool) killAt(t *testing.T, command, file string, come bool) {
 	t.Helper()
-	up := c.command("up")
-	if err := up.Start(); err != nil {
+	cmd := c.command(command)
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "up on its way to "+file, func() error {
-		_, err := os.Stat(filepath.Join(c.state, file))
-		return err
+	eventually(t, command+" on its way", func() error {
+		if _, err := os.Stat(file); (err == nil) != come {
+			return fmt.Errorf("%s: exists is %v", file, !come)
+		}
+		return nil
 	})
-	if err := up.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := cmd.Process.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		t.Fatal(err)
 	}
-	_ = up.Wait() // it was killed
+	_ = cmd.Wait() // it was killed
 }

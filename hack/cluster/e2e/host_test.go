@@ -17,7 +17,10 @@ import (
 // volatile are kernel settings that change on their own.
 var volatile = regexp.MustCompile(`^/proc/sys/(fs/(dentry-state|inode-nr|inode-state|file-nr|aio-nr|quota/)|` +
 	`kernel/(ns_last_pid|random/|pty/nr|sched_domain|perf_)|net/netfilter/nf_conntrack_count|` +
-	`net/ipv[46]/(conf|neigh)/|net/ipv4/tcp_fastopen_key)`)
+	`net/ipv4/tcp_fastopen_key)`)
+
+// ofLinks are the kernel settings of single links, which come and go with them.
+var ofLinks = regexp.MustCompile(`^/proc/sys/net/ipv[46]/(conf|neigh)/([^/]+)/`)
 
 // host is all that a cluster could have changed on the machine, one line each.
 func host(t *testing.T) map[string]bool {
@@ -86,6 +89,9 @@ func sysctls() []string {
 	_ = filepath.WalkDir("/proc/sys", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || volatile.MatchString(name) {
 			return nil // some are write-only, some go
+		}
+		if m := ofLinks.FindStringSubmatch(name); m != nil && m[2] != "all" && m[2] != "default" {
+			return nil
 		}
 		if text, err := os.ReadFile(name); err == nil {
 			out = append(out, name+" = "+strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", " | "))

@@ -23,6 +23,9 @@ func (c *Cluster) Down(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if err := c.dropGone(); err != nil {
+		return err
+	}
 	began := c.Clock.Now()
 	if s, ok, err := c.stored(); err != nil {
 		return err
@@ -70,6 +73,17 @@ func (c *Cluster) removable() error {
 	return nil
 }
 
+// gone is the end of the name of a state folder that is being removed.
+const gone = ".gone"
+
+// dropGone removes what a down that was interrupted left of a state folder.
+func (c *Cluster) dropGone() error {
+	if err := os.RemoveAll(c.Settings.State + gone); err != nil {
+		return fmt.Errorf("remove the state folder of before: %w", err)
+	}
+	return nil
+}
+
 // removeState removes the state folder, unless something is mounted below it.
 func (c *Cluster) removeState() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -83,7 +97,11 @@ func (c *Cluster) removeState() error {
 	if m := mountBelow(string(mounts), state); m != "" {
 		return fmt.Errorf("remove the state folder: %s is mounted; unmount it, then run down again", m)
 	}
-	if err := os.RemoveAll(state); err != nil {
+	// Half a state must never be taken for one: it moves aside at once, and then goes.
+	if err := os.Rename(state, state+gone); err != nil {
+		return fmt.Errorf("remove the state folder: %w", err)
+	}
+	if err := os.RemoveAll(state + gone); err != nil {
 		return fmt.Errorf("remove the state folder: %w", err)
 	}
 	// The folder above was made for states only; it goes when it is empty.

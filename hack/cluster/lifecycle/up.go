@@ -32,6 +32,9 @@ func (c *Cluster) Up(ctx context.Context, p Programs, images []string) error {
 		return err
 	}
 	defer unlock()
+	if err := c.dropGone(); err != nil {
+		return err
+	}
 	began := c.Clock.Now()
 	if err := c.settle(); err != nil {
 		return err
