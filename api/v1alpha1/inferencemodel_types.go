@@ -20,22 +20,22 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 type InferenceModel struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard object metadata.
+	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is wanted.
+	// spec is what is wanted.
 	// +required
 	Spec InferenceModelSpec `json:"spec,omitzero"`
 
-	// Status is what is. The manager writes it.
+	// status is what is. The manager writes it.
 	// +optional
 	Status InferenceModelStatus `json:"status,omitzero"`
 }
 
 // InferenceModelSpec says what is served and by how many workers.
 type InferenceModelSpec struct {
-	// ModelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
+	// modelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
 	// object's name. When two models of a namespace claim one name, the older object has it.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -43,7 +43,7 @@ type InferenceModelSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?$')",message="modelName must start and end with a letter or digit and may hold letters, digits and . _ : / @ + - between"
 	ModelName string `json:"modelName,omitempty"`
 
-	// Aliases are further names for clients to ask for.
+	// aliases are further names for clients to ask for.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -52,39 +52,39 @@ type InferenceModelSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?$')",message="an alias must start and end with a letter or digit and may hold letters, digits and . _ : / @ + - between"
 	Aliases []string `json:"aliases,omitempty"`
 
-	// Replicas is how many workers to run now, within scaling's bounds. Leave it to `kubectl scale` or an autoscaler.
+	// replicas is how many workers to run now, within scaling's bounds. Leave it to `kubectl scale` or an autoscaler.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Weights says where the model's weights are.
+	// weights says where the model's weights are.
 	// +required
 	Weights Weights `json:"weights,omitzero"`
 
-	// Engine says what runs the model, and how much of it at once.
+	// engine says what runs the model, and how much of it at once.
 	// +optional
 	// +kubebuilder:default={}
 	Engine Engine `json:"engine,omitzero"`
 
-	// PoolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
+	// poolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
 	// absent.
 	// +optional
 	// +kubebuilder:default={name: default}
 	PoolRef LocalName `json:"poolRef,omitzero"`
 
-	// Scaling bounds the number of workers.
+	// scaling bounds the number of workers.
 	// +optional
-	// +kubebuilder:default={}
+	// +kubebuilder:default={minReplicas: 1, maxReplicas: 4}
 	Scaling Scaling `json:"scaling,omitzero"`
 
-	// Rollout says how workers are replaced when a change needs new ones.
+	// rollout says how workers are replaced when a change needs new ones.
 	// +optional
-	// +kubebuilder:default={}
+	// +kubebuilder:default={maxSurge: 1, maxUnavailable: 0}
 	Rollout Rollout `json:"rollout,omitzero"`
 
-	// DrainTimeoutSeconds is how long a worker that must go may finish the requests it runs. Changing it replaces no
+	// drainTimeoutSeconds is how long a worker that must go may finish the requests it runs. Changing it replaces no
 	// worker; it holds for workers created from then on.
 	// +optional
 	// +kubebuilder:default=600
@@ -97,7 +97,7 @@ type InferenceModelSpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.digest) || !self.uri.startsWith('oci://') || !self.uri.contains('@')",message="the uri already names a digest: remove weights.digest, or the @sha256:… from the uri"
 type Weights struct {
-	// URI is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume, or
+	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume, or
 	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace.
 	// +required
 	// +kubebuilder:validation:MinLength=7
@@ -105,7 +105,7 @@ type Weights struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^oci://[a-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?$') || self.matches('^pvc://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(/[A-Za-z0-9][A-Za-z0-9._-]*)*$')",message="weights.uri must be oci://REGISTRY/REPOSITORY[:TAG|@sha256:…] or pvc://CLAIM[/FOLDER]"
 	URI string `json:"uri,omitempty"`
 
-	// File is the path of the GGUF file below the volume's root, for example models/x.gguf. Defaults to the only file
+	// file is the path of the GGUF file below the volume's root, for example models/x.gguf. Defaults to the only file
 	// whose name ends in .gguf.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -113,7 +113,7 @@ type Weights struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$') && !self.matches('(^|/)\\\\.\\\\.?(/|$)')",message="weights.file must be a relative path without . or .. parts"
 	File string `json:"file,omitempty"`
 
-	// Digest is what the weights must be: of the image's manifest for oci, of the GGUF file otherwise. A worker loads
+	// digest is what the weights must be: of the image's manifest for oci, of the GGUF file otherwise. A worker loads
 	// nothing else.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
@@ -140,18 +140,18 @@ const (
 
 // Engine says what runs the model, and how much of it at once.
 type Engine struct {
-	// Kind of engine.
+	// kind of engine.
 	// +optional
 	// +kubebuilder:default=LlamaCpp
 	Kind EngineKind `json:"kind,omitempty"`
 
-	// Image of the workers. Defaults to the worker image of the installation.
+	// image of the workers. Defaults to the worker image of the installation.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// ContextTokens is the room of the KV cache in tokens, shared by all requests that run together; a single request
+	// contextTokens is the room of the KV cache in tokens, shared by all requests that run together; a single request
 	// may use all of it, up to what the model was trained for.
 	// +optional
 	// +kubebuilder:default=8192
@@ -159,14 +159,14 @@ type Engine struct {
 	// +kubebuilder:validation:Maximum=4194304
 	ContextTokens int32 `json:"contextTokens,omitempty"`
 
-	// MaxSequences is how many requests decode together in one batch. More of them wait.
+	// maxSequences is how many requests decode together in one batch. More of them wait.
 	// +optional
 	// +kubebuilder:default=16
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=256
 	MaxSequences int32 `json:"maxSequences,omitempty"`
 
-	// KVCacheType is the type of the numbers in the KV cache.
+	// kvCacheType is the type of the numbers in the KV cache.
 	// +optional
 	// +kubebuilder:default=F16
 	KVCacheType KVCacheType `json:"kvCacheType,omitempty"`
@@ -176,14 +176,14 @@ type Engine struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.minReplicas <= self.maxReplicas",message="scaling.minReplicas must be less than or equal to scaling.maxReplicas: lower the one or raise the other"
 type Scaling struct {
-	// MinReplicas is the least number of workers.
+	// minReplicas is the least number of workers.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
 
-	// MaxReplicas is the greatest number of workers, those that a rollout adds for a while left aside.
+	// maxReplicas is the greatest number of workers, those that a rollout adds for a while left aside.
 	// +optional
 	// +kubebuilder:default=4
 	// +kubebuilder:validation:Minimum=1
@@ -195,14 +195,14 @@ type Scaling struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.maxSurge > 0 || self.maxUnavailable > 0",message="rollout.maxSurge and rollout.maxUnavailable must not both be 0: no worker could ever be replaced"
 type Rollout struct {
-	// MaxSurge is how many workers more than wanted may exist during a rollout.
+	// maxSurge is how many workers more than wanted may exist during a rollout.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	MaxSurge *int32 `json:"maxSurge,omitempty"`
 
-	// MaxUnavailable is how many workers fewer than wanted may be in the ring during a rollout.
+	// maxUnavailable is how many workers fewer than wanted may be in the ring during a rollout.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -212,45 +212,45 @@ type Rollout struct {
 
 // InferenceModelStatus is what is.
 type InferenceModelStatus struct {
-	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// observedGeneration is the generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions: Ready, Progressing, WeightsCached, RouterReady, NamesAccepted.
+	// conditions are Ready, Progressing, WeightsCached, RouterReady, NamesAccepted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Replicas is the number of worker pods that exist and are not being deleted.
+	// replicas is the number of worker pods that exist and are not being deleted.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// LoadedReplicas is how many of them have loaded the model.
+	// loadedReplicas is how many of them have loaded the model.
 	// +optional
 	LoadedReplicas *int32 `json:"loadedReplicas,omitempty"`
 
-	// InRingReplicas is how many of them get requests from every router.
+	// inRingReplicas is how many of them get requests from every router.
 	// +optional
 	InRingReplicas *int32 `json:"inRingReplicas,omitempty"`
 
-	// InRing is inRingReplicas of the number wanted, as in 2/2.
+	// inRing is inRingReplicas of the number wanted, as in 2/2.
 	// +optional
 	// +kubebuilder:validation:MaxLength=24
 	InRing string `json:"inRing,omitempty"`
 
-	// Selector selects the worker pods, for autoscalers.
+	// selector selects the worker pods, for autoscalers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Selector string `json:"selector,omitempty"`
 
-	// Revision is a hash of everything in the spec that needs other pods when it changes.
+	// revision is a hash of everything in the spec that needs other pods when it changes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision,omitempty"`
 
-	// ServedNames are the names under which routers serve the model: modelName and aliases, less those that an older
+	// servedNames are the names under which routers serve the model: modelName and aliases, less those that an older
 	// model of the namespace has.
 	// +optional
 	// +listType=atomic
@@ -258,12 +258,12 @@ type InferenceModelStatus struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	ServedNames []string `json:"servedNames,omitempty"`
 
-	// URL is the base URL for OpenAI clients inside the cluster.
+	// url is the base URL for OpenAI clients inside the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	URL string `json:"url,omitempty"`
 
-	// Workers are those that are not in the ring yet, with what they do; at most 16.
+	// workers are those that are not in the ring yet, with what they do; at most 16.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -295,28 +295,28 @@ const (
 
 // WorkerProgress is one worker that is not in the ring.
 type WorkerProgress struct {
-	// Name of the pod.
+	// name of the pod.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 
-	// Node that runs it.
+	// node that runs it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node,omitempty"`
 
-	// Stage it is in.
+	// stage it is in.
 	// +required
 	Stage WorkerStage `json:"stage,omitempty"`
 
-	// Percent of the stage that is done, where that is known.
+	// percent of the stage that is done, where that is known.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Percent *int32 `json:"percent,omitempty"`
 
-	// Message says what it waits for or why it failed.
+	// message says what it waits for or why it failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -327,9 +327,9 @@ type WorkerProgress struct {
 // +kubebuilder:object:root=true
 type InferenceModelList struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitzero"`
-	// Items of the list.
+	// items of the list.
 	Items []InferenceModel `json:"items"`
 }

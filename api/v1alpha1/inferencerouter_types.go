@@ -20,15 +20,16 @@ import (
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 type InferenceRouter struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard object metadata.
+	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is wanted.
-	// +required
+	// spec is what is wanted.
+	// +optional
+	// +kubebuilder:default={}
 	Spec InferenceRouterSpec `json:"spec,omitzero"`
 
-	// Status is what is. The manager writes it.
+	// status is what is. The manager writes it.
 	// +optional
 	Status InferenceRouterStatus `json:"status,omitzero"`
 }
@@ -36,40 +37,40 @@ type InferenceRouter struct {
 // InferenceRouterSpec says how a namespace's models are served. Routers follow changes of heartbeat, ring and timeouts
 // without a restart.
 type InferenceRouterSpec struct {
-	// Replicas is the number of router pods. Any number agree on where a conversation goes.
+	// replicas is the number of router pods. Any number agree on where a conversation goes.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// Image of the routers. Defaults to the router image of the installation.
+	// image of the routers. Defaults to the router image of the installation.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// Service is how clients reach the routers.
+	// service is how clients reach the routers.
 	// +optional
 	// +kubebuilder:default={}
 	Service RouterService `json:"service,omitzero"`
 
-	// Heartbeat says when a worker counts as lost and when as back.
+	// heartbeat says when a worker counts as lost and when as back.
 	// +optional
-	// +kubebuilder:default={}
+	// +kubebuilder:default={intervalMilliseconds: 1000, timeoutMilliseconds: 500}
 	Heartbeat Heartbeat `json:"heartbeat,omitzero"`
 
-	// Ring says how keys are spread over workers.
+	// ring says how keys are spread over workers.
 	// +optional
 	// +kubebuilder:default={}
 	Ring Ring `json:"ring,omitzero"`
 
-	// Timeouts bound how long a request may wait for its worker.
+	// timeouts bound how long a request may wait for its worker.
 	// +optional
 	// +kubebuilder:default={}
 	Timeouts Timeouts `json:"timeouts,omitzero"`
 
-	// DrainTimeoutSeconds is how long a router that must go may finish the streams it carries.
+	// drainTimeoutSeconds is how long a router that must go may finish the streams it carries.
 	// +optional
 	// +kubebuilder:default=600
 	// +kubebuilder:validation:Minimum=0
@@ -79,20 +80,20 @@ type InferenceRouterSpec struct {
 
 // RouterService is the Service in front of the routers.
 type RouterService struct {
-	// Type of the Service.
+	// type of the Service.
 	// +optional
 	// +kubebuilder:default=ClusterIP
 	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
 	Type corev1.ServiceType `json:"type,omitempty"`
 
-	// Port of the Service.
+	// port of the Service.
 	// +optional
 	// +kubebuilder:default=80
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 
-	// Annotations of the Service, for load balancers.
+	// annotations of the Service, for load balancers.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -103,28 +104,28 @@ type RouterService struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.timeoutMilliseconds <= self.intervalMilliseconds",message="heartbeat.timeoutMilliseconds must be less than or equal to heartbeat.intervalMilliseconds"
 type Heartbeat struct {
-	// IntervalMilliseconds is the time between two reports of a worker.
+	// intervalMilliseconds is the time between two reports of a worker.
 	// +optional
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=100
 	// +kubebuilder:validation:Maximum=60000
 	IntervalMilliseconds int32 `json:"intervalMilliseconds,omitempty"`
 
-	// TimeoutMilliseconds is how late a report may be.
+	// timeoutMilliseconds is how late a report may be.
 	// +optional
 	// +kubebuilder:default=500
 	// +kubebuilder:validation:Minimum=50
 	// +kubebuilder:validation:Maximum=60000
 	TimeoutMilliseconds int32 `json:"timeoutMilliseconds,omitempty"`
 
-	// FailuresToDrop is how many failures in a row take a worker out of the ring.
+	// failuresToDrop is how many failures in a row take a worker out of the ring.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	FailuresToDrop int32 `json:"failuresToDrop,omitempty"`
 
-	// SuccessesToAdmit is how many good reports in a row bring a worker into the ring.
+	// successesToAdmit is how many good reports in a row bring a worker into the ring.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
@@ -134,7 +135,7 @@ type Heartbeat struct {
 
 // Ring says how keys are spread over workers.
 type Ring struct {
-	// VirtualNodes is how many points of the ring each worker has. More of them spread keys more evenly.
+	// virtualNodes is how many points of the ring each worker has. More of them spread keys more evenly.
 	// +optional
 	// +kubebuilder:default=150
 	// +kubebuilder:validation:Minimum=1
@@ -144,14 +145,14 @@ type Ring struct {
 
 // Timeouts bound how long a request may wait for its worker. There is no limit on the whole: a stream that moves goes on.
 type Timeouts struct {
-	// FirstByteSeconds is how long a worker may take until the first token, its own queue included.
+	// firstByteSeconds is how long a worker may take until the first token, its own queue included.
 	// +optional
 	// +kubebuilder:default=120
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	FirstByteSeconds int32 `json:"firstByteSeconds,omitempty"`
 
-	// IdleSeconds is how long a stream may stand still between two tokens.
+	// idleSeconds is how long a stream may stand still between two tokens.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
@@ -161,41 +162,41 @@ type Timeouts struct {
 
 // InferenceRouterStatus is what is.
 type InferenceRouterStatus struct {
-	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// observedGeneration is the generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions: Ready, Progressing.
+	// conditions are Ready, Progressing.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Replicas is the number of router pods.
+	// replicas is the number of router pods.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 
-	// ReadyReplicas is how many of them are Ready.
+	// readyReplicas is how many of them are Ready.
 	// +optional
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
 
-	// Ready is readyReplicas of the number wanted, as in 2/2.
+	// ready is readyReplicas of the number wanted, as in 2/2.
 	// +optional
 	// +kubebuilder:validation:MaxLength=24
 	Ready string `json:"ready,omitempty"`
 
-	// Selector selects the router pods, for autoscalers.
+	// selector selects the router pods, for autoscalers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Selector string `json:"selector,omitempty"`
 
-	// URL is the base URL for OpenAI clients inside the cluster.
+	// url is the base URL for OpenAI clients inside the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	URL string `json:"url,omitempty"`
 
-	// ClusterIP is the address of the routers' Service.
+	// clusterIP is the address of the routers' Service.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ClusterIP string `json:"clusterIP,omitempty"`
@@ -218,9 +219,9 @@ const (
 // +kubebuilder:object:root=true
 type InferenceRouterList struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitzero"`
-	// Items of the list.
+	// items of the list.
 	Items []InferenceRouter `json:"items"`
 }

@@ -2,7 +2,7 @@ package v1alpha1
 
 // LocalName names an object in the same namespace.
 type LocalName struct {
-	// Name of the object.
+	// name of the object.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

@@ -19,15 +19,16 @@ import (
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 type WorkerPool struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard object metadata.
+	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// Spec is what is wanted.
-	// +required
+	// spec is what is wanted.
+	// +optional
+	// +kubebuilder:default={}
 	Spec WorkerPoolSpec `json:"spec,omitzero"`
 
-	// Status is what is. The manager writes it.
+	// status is what is. The manager writes it.
 	// +optional
 	Status WorkerPoolStatus `json:"status,omitzero"`
 }
@@ -35,12 +36,12 @@ type WorkerPool struct {
 // WorkerPoolSpec says what a worker gets and where it may run. A change of it replaces the workers of the pool's models
 // as their rollouts allow.
 type WorkerPoolSpec struct {
-	// Accelerator says what computes.
+	// accelerator says what computes.
 	// +optional
 	// +kubebuilder:default={}
 	Accelerator Accelerator `json:"accelerator,omitzero"`
 
-	// WorkerResources are the requests and limits of each worker's container. The engine uses as many threads as the
+	// workerResources are the requests and limits of each worker's container. The engine uses as many threads as the
 	// CPU limit less one, and at least one. Defaults to requests of 500m CPU and 512Mi, and limits of 2 CPU and 2Gi.
 	// +optional
 	// +kubebuilder:default={requests: {cpu: "500m", memory: "512Mi"}, limits: {cpu: "2", memory: "2Gi"}}
@@ -48,24 +49,24 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="workerResources.claims are not supported"
 	WorkerResources corev1.ResourceRequirements `json:"workerResources,omitzero"`
 
-	// NodeSelector restricts workers to nodes with these labels.
+	// nodeSelector restricts workers to nodes with these labels.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// Tolerations let workers onto tainted nodes.
+	// tolerations let workers onto tainted nodes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
-	// PriorityClassName is the priority class of the worker pods.
+	// priorityClassName is the priority class of the worker pods.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// ImagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
+	// imagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -82,7 +83,7 @@ const AcceleratorCPU AcceleratorKind = "CPU"
 
 // Accelerator says what computes.
 type Accelerator struct {
-	// Kind of accelerator.
+	// kind of accelerator.
 	// +optional
 	// +kubebuilder:default=CPU
 	Kind AcceleratorKind `json:"kind,omitempty"`
@@ -90,22 +91,22 @@ type Accelerator struct {
 
 // WorkerPoolStatus is what is.
 type WorkerPoolStatus struct {
-	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// observedGeneration is the generation of the spec that this status speaks of.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions: Ready.
+	// conditions are Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Models is how many models refer to the pool.
+	// models is how many models refer to the pool.
 	// +optional
 	Models *int32 `json:"models,omitempty"`
 
-	// Workers is how many worker pods run on it.
+	// workers is how many worker pods run on it.
 	// +optional
 	Workers *int32 `json:"workers,omitempty"`
 }
@@ -125,9 +126,9 @@ const (
 // +kubebuilder:object:root=true
 type WorkerPoolList struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard list metadata.
+	// metadata is the standard list metadata.
 	// +optional
 	metav1.ListMeta `json:"metadata,omitzero"`
-	// Items of the list.
+	// items of the list.
 	Items []WorkerPool `json:"items"`
 }
