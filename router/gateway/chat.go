@@ -44,47 +44,49 @@ func (x *exchange) chat() error {
 }
 
 // collect answers with the whole text at once. Until then the client has no byte, so that a worker which is lost in the
-// middle costs only time: the call is made once more.
+// middle costs only time: the call is made once more, unless it has been already.
 func (x *exchange) collect(ctx context.Context, call *Call, answer *openai.Completion) error {
-	text, end, err := x.gather(ctx, call)
+	text, end, attempts, err := x.gather(ctx, call)
 	var fault *Fault
-	if errors.As(err, &fault) && fault.Kind == Lost && x.texts > 0 && ctx.Err() == nil {
+	if errors.As(err, &fault) && fault.Kind == Lost && attempts == 1 && ctx.Err() == nil {
 		x.usage.Completion = 0
-		text, end, err = x.gather(ctx, call)
+		call.Tried = []string{x.worker}
+		text, end, _, err = x.gather(ctx, call)
 	}
 	if err != nil {
 		return err
 	}
+	x.w.Header().Set(telemetry.HeaderWorker, x.worker)
 	return x.write(http.StatusOK, answer.AppendBody(nil, text, end.Finish, end.Usage))
 }
 
-// gather runs a call to its end.
-func (x *exchange) gather(ctx context.Context, call *Call) (string, Event, error) {
+// gather runs a call to its end, and says how many workers were asked; 0 where none began to answer.
+func (x *exchange) gather(ctx context.Context, call *Call) (text string, end Event, attempts int, err error) {
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
 	if err != nil {
-		return "", Event{}, err
+		return "", Event{}, 0, err
 	}
-	var text strings.Builder
+	defer stream.Close()
+	var all strings.Builder
 	for {
 		event, err := x.next(stream)
 		if err != nil {
-			return "", Event{}, err
+			return "", Event{}, stream.Attempts(), err
 		}
-		text.WriteString(event.Text)
+		all.WriteString(event.Text)
 		if event.Finish != "" {
-			x.w.Header().Set(telemetry.HeaderWorker, x.worker)
-			return text.String(), event, nil
+			return all.String(), event, stream.Attempts(), nil
 		}
 	}
 }
 
 // next waits for the next event and takes its figures.
 func (x *exchange) next(s Stream) (Event, error) {
+	x.worker = s.Worker()
 	event, err := s.Next()
 	if err != nil {
 		return Event{}, err
 	}
-	x.worker = s.Worker()
 	if event.PromptTokens > 0 {
 		x.usage.Prompt = event.PromptTokens
 	}
@@ -113,6 +115,7 @@ func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *
 	if err != nil {
 		return err
 	}
+	defer stream.Close()
 	var buf []byte
 	begun := false
 	for {

@@ -15,9 +15,10 @@ import (
 	"github.com/ringfleet/ringfleet/router/openai"
 )
 
-// Generator runs requests on workers. It tries another worker only as long as Next has returned no text.
+// Generator runs requests on workers.
 type Generator interface {
-	// Generate starts a call. Ending ctx ends it everywhere. Errors are of type *Fault, or ctx's.
+	// Generate starts a call and waits for the first part of its answer; until that is there it may try another worker.
+	// Ending ctx ends the call everywhere. Errors are of type *Fault, or ctx's.
 	Generate(ctx context.Context, c *Call) (Stream, error)
 }
 
@@ -25,8 +26,11 @@ type Generator interface {
 type Stream interface {
 	// Next waits for the next event. The one with a finish reason is the last. Errors are of type *Fault, or ctx's.
 	Next() (Event, error)
-	// Worker is the name of the pod that made the last event.
+	// Worker is the pod that answers, Attempts how many were asked, that one included.
 	Worker() string
+	Attempts() int
+	// Close ends the call where it still runs.
+	Close()
 }
 
 // Call is one request for a worker.
@@ -34,6 +38,8 @@ type Call struct {
 	// ModelUID is the model's, RequestID the client request's: calls that belong to one share it.
 	ModelUID  string
 	RequestID string
+	// Tried are pods that were lost while they worked on this request. They are not asked again, and count as attempts.
+	Tried []string
 	// Key says which conversation this is: equal keys want the same worker.
 	Key []byte
 	// FirstByte is how long the first text may take, Idle how long any later one.
@@ -49,9 +55,9 @@ type Call struct {
 	Stop        []string
 }
 
-// Event is the next part of an answer: the prompt's size, text, or the end.
+// Event is the next part of an answer: text, or the end.
 type Event struct {
-	// PromptTokens is set once, when a worker has accepted the call.
+	// PromptTokens is set once, in the first event.
 	PromptTokens uint32
 	// Text is whole characters, made of that many tokens.
 	Text   string

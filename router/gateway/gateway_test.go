@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,11 +31,15 @@ type script struct {
 	mu    sync.Mutex
 	calls []*Call
 	plays []play
+
+	streams []*playing
 }
 
 type play struct {
 	refuse error  // of Generate
 	steps  []step // of Next
+
+	attempts int // 0 is 1
 }
 
 // step is one return of Next. With wait it first waits for that, or for the end of the call.
@@ -53,7 +58,22 @@ func (s *script) Generate(ctx context.Context, c *Call) (Stream, error) {
 	if p.refuse != nil {
 		return nil, p.refuse
 	}
-	return &playing{ctx: ctx, steps: p.steps}, nil
+	stream := &playing{ctx: ctx, steps: p.steps, attempts: max(p.attempts, 1)}
+	s.streams = append(s.streams, stream)
+	return stream, nil
+}
+
+// open is the number of streams that were not closed.
+func (s *script) open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, p := range s.streams {
+		if !p.closed.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *script) count() int {
@@ -63,11 +83,15 @@ func (s *script) count() int {
 }
 
 type playing struct {
-	ctx   context.Context
-	steps []step
+	ctx      context.Context
+	steps    []step
+	attempts int
+	closed   atomic.Bool
 }
 
 func (p *playing) Worker() string { return "worker-0" }
+func (p *playing) Attempts() int  { return p.attempts }
+func (p *playing) Close()         { p.closed.Store(true) }
 
 func (p *playing) Next() (Event, error) {
 	s := p.steps[0]

@@ -87,8 +87,8 @@ func TestStreamsOnTheWire(t *testing.T) {
 			if got := r.figures.String(); got != "org/small-1.0 "+c.outcome {
 				t.Errorf("counted as %q", got)
 			}
-			if n := r.script.count(); n != 1 {
-				t.Errorf("asked %d times", n)
+			if n, open := r.script.count(), r.script.open(); n != 1 || open != 0 {
+				t.Errorf("asked %d times, %d streams open", n, open)
 			}
 		})
 	}
@@ -112,9 +112,20 @@ func TestAnAnswerAtOnceThatWasLostIsMadeOnceMore(t *testing.T) {
 	if w := r.do("POST", pathChat, ask); w.Code != 200 || !strings.Contains(w.Body.String(), `"content":"Hello"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+	if tried := r.script.calls[1].Tried; len(tried) != 1 || tried[0] != "worker-0" {
+		t.Errorf("the second call says that %q were tried", tried)
+	}
 	r = newRig(clock.RealClock{}, broken, broken, says("Hello"))
 	if w := r.do("POST", pathChat, ask); w.Code != 502 || r.script.count() != 2 {
 		t.Errorf("%d after %d calls", w.Code, r.script.count())
+	}
+	broken.attempts = 2
+	r = newRig(clock.RealClock{}, broken, says("Hello"))
+	if w := r.do("POST", pathChat, ask); w.Code != 502 || r.script.count() != 1 {
+		t.Errorf("%d after %d calls, the first of which had asked two workers", w.Code, r.script.count())
+	}
+	if n := r.script.open(); n != 0 {
+		t.Errorf("%d streams are open", n)
 	}
 }
 

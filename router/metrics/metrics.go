@@ -1,0 +1,126 @@
+// Package metrics holds every metric of the router in one set. It decides nothing and reads nothing. A label is a model
+// that exists, or a word from a closed set; never what a client made up.
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/ringfleet/ringfleet/api/telemetry"
+)
+
+// Set is the router's metrics. Times are in seconds.
+type Set struct {
+	// Registry gathers the set, and the process's own figures.
+	Registry *prometheus.Registry
+
+	Requests        *prometheus.CounterVec   // …_requests_total{model,outcome}
+	InFlight        *prometheus.GaugeVec     // …_requests_in_flight{model}
+	Duration        *prometheus.HistogramVec // …_request_duration_seconds{model}
+	FirstToken      *prometheus.HistogramVec // …_time_to_first_token_seconds{model}
+	BetweenTokens   *prometheus.HistogramVec // …_inter_token_latency_seconds{model}
+	PromptTokens    *prometheus.CounterVec   // …_prompt_tokens_total{model}
+	CachedTokens    *prometheus.CounterVec   // …_cached_prompt_tokens_total{model}
+	AnswerTokens    *prometheus.CounterVec   // …_completion_tokens_total{model}
+	Retries         *prometheus.CounterVec   // …_retries_total{model}
+	RingMembers     *prometheus.GaugeVec     // …_ring_members{model}
+	Candidates      *prometheus.GaugeVec     // …_ring_candidates{model}
+	Synced          prometheus.Gauge         // …_synced
+	modelCollectors []interface {
+		DeletePartialMatch(prometheus.Labels) int
+	}
+}
+
+const prefix = "ringfleet_router_"
+
+// New returns a set of zeros in a registry of its own.
+func New() *Set {
+	s := &Set{Registry: prometheus.NewRegistry()}
+	s.Requests = s.counter(telemetry.RouterRequests, "Chat requests that ended, by outcome.", "model", "outcome")
+	s.InFlight = s.gauge(prefix+"requests_in_flight", "Chat requests now, waiting or streaming.", "model")
+	s.Duration = s.histogram(prefix+"request_duration_seconds", "From a request's arrival to its end.",
+		[]float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640})
+	s.FirstToken = s.histogram(telemetry.RouterTTFT, "From a request's arrival to its first text.",
+		[]float64{.01, .02, .04, .06, .08, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160})
+	s.BetweenTokens = s.histogram(prefix+"inter_token_latency_seconds", "From one text to the next.",
+		[]float64{.005, .01, .015, .02, .03, .04, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1, 2.5})
+	s.PromptTokens = s.counter(prefix+"prompt_tokens_total", "Tokens of prompts that workers took.", "model")
+	s.CachedTokens = s.counter(prefix+"cached_prompt_tokens_total", "Those of them that were not computed again.", "model")
+	s.AnswerTokens = s.counter(prefix+"completion_tokens_total", "Tokens of answers.", "model")
+	s.Retries = s.counter(prefix+"retries_total", "Calls that were made again on another worker.", "model")
+	s.RingMembers = s.gauge(prefix+"ring_members", "Workers that requests may be placed on.", "model")
+	s.Candidates = s.gauge(prefix+"ring_candidates", "Workers that the API server names.", "model")
+	s.Synced = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "synced",
+		Help: "1 after the first full sync with the API server."})
+	s.Registry.MustRegister(s.Synced, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return s
+}
+
+// Forget drops every figure of a model that is gone.
+func (s *Set) Forget(model string) {
+	for _, c := range s.modelCollectors {
+		c.DeletePartialMatch(prometheus.Labels{"model": model})
+	}
+}
+
+// Request is the figures of one request.
+type Request struct {
+	set      *Set
+	model    string
+	between  prometheus.Observer
+	first    prometheus.Observer
+	inFlight prometheus.Gauge
+}
+
+// Begin counts a request to a model that exists, or to the word for those that don't.
+func (s *Set) Begin(model string) *Request {
+	r := &Request{set: s, model: model, between: s.BetweenTokens.WithLabelValues(model),
+		first: s.FirstToken.WithLabelValues(model), inFlight: s.InFlight.WithLabelValues(model)}
+	r.inFlight.Inc()
+	return r
+}
+
+// FirstToken takes the time to the first text.
+func (r *Request) FirstToken(d time.Duration) { r.first.Observe(d.Seconds()) }
+
+// NextToken takes the time from one text to the next.
+func (r *Request) NextToken(d time.Duration) { r.between.Observe(d.Seconds()) }
+
+// End counts the request's end. The outcome is a word of a closed set; the last three are tokens.
+func (r *Request) End(outcome string, took time.Duration, prompt, cached, answer uint32) {
+	r.inFlight.Dec()
+	r.set.Requests.WithLabelValues(r.model, outcome).Inc()
+	r.set.Duration.WithLabelValues(r.model).Observe(took.Seconds())
+	r.set.PromptTokens.WithLabelValues(r.model).Add(float64(prompt))
+	r.set.CachedTokens.WithLabelValues(r.model).Add(float64(cached))
+	r.set.AnswerTokens.WithLabelValues(r.model).Add(float64(answer))
+}
+
+func (s *Set) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	s.add(v, v)
+	return v
+}
+
+func (s *Set) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	s.add(v, v)
+	return v
+}
+
+func (s *Set) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"model"})
+	s.add(v, v)
+	return v
+}
+
+// add registers a metric, all of whose series carry the model.
+func (s *Set) add(c prometheus.Collector, d interface {
+	DeletePartialMatch(prometheus.Labels) int
+}) {
+	s.Registry.MustRegister(c)
+	s.modelCollectors = append(s.modelCollectors, d)
+}
