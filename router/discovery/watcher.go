@@ -53,7 +53,7 @@ func New(o Options) (*Watcher, error) {
 	}
 	config, err := find()
 	if err != nil {
-		return nil, fmt.Errorf("find the API server (kubeconfig %q): %v", o.Kubeconfig, err)
+		return nil, fmt.Errorf("find the API server (kubeconfig %q): %w", o.Kubeconfig, err)
 	}
 	return newWatcher(config, o)
 }
@@ -61,7 +61,7 @@ func New(o Options) (*Watcher, error) {
 func newWatcher(config *rest.Config, o Options) (*Watcher, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(v1alpha1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme)); err != nil {
-		return nil, fmt.Errorf("register kinds: %v", err)
+		return nil, fmt.Errorf("register kinds: %w", err)
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // the API server's errors
 	fleet, err := client(config, scheme, v1alpha1.GroupVersion)
@@ -92,7 +92,7 @@ func newWatcher(config *rest.Config, o Options) (*Watcher, error) {
 		lw := cache.NewFilteredListWatchFromClient(i.client, i.resource, o.Namespace, i.which)
 		*i.to = cache.NewSharedIndexInformer(lw, i.kind, 0, cache.Indexers{})
 		if err := w.follow(*i.to, i.resource); err != nil {
-			return nil, fmt.Errorf("follow %s: %v", i.resource, err)
+			return nil, fmt.Errorf("follow %s: %w", i.resource, err)
 		}
 	}
 	return w, nil
@@ -106,7 +106,7 @@ func client(config *rest.Config, scheme *runtime.Scheme, gv schema.GroupVersion)
 	c.UserAgent = "ringfleet-router"
 	out, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of %s: %v", gv, err)
+		return nil, fmt.Errorf("make a client of %s: %w", gv, err)
 	}
 	return out, nil
 }
@@ -125,7 +125,7 @@ func (w *Watcher) follow(i cache.SharedIndexInformer, resource string) error {
 	w.synced = append(w.synced, registration.HasSynced)
 	return errors.Join(err, i.SetTransform(trim), i.SetWatchErrorHandlerWithContext(
 		func(_ context.Context, _ *cache.Reflector, err error) {
-			if err != io.EOF && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			if !errors.Is(err, io.EOF) && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 				w.log.Info("the API server can't be watched; what is known stays in force", "resource", resource, "error", err.Error())
 			}
 		}))

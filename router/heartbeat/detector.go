@@ -45,13 +45,13 @@ func (c Config) silence() time.Duration { return c.Interval + c.Timeout }
 type State int
 
 const (
-	// Down: not admitted. Too few good reports so far, or its last report says that it can't serve this model.
+	// Down is not admitted. Too few good reports so far, or its last report says that it can't serve this model.
 	Down State = iota
-	// Up: in the ring.
+	// Up is in the ring.
 	Up
-	// Draining: takes no new requests; running ones finish.
+	// Draining takes no new requests; running ones finish.
 	Draining
-	// Lost: too many failures in a row. Nothing that runs there can be expected to end.
+	// Lost has had too many failures in a row. Nothing that runs there can be expected to end.
 	Lost
 )
 
@@ -88,6 +88,7 @@ type Detector struct {
 	successes   int // in a row
 	failures    int // in a row
 	why         string
+	broke       string // why the last stream ended; empty after a report
 
 	heard       time.Time // last report, or the start
 	lastSuccess time.Time // last one counted; zero when there is none
@@ -115,7 +116,7 @@ func (d *Detector) Report(now time.Time, r *workerv1.Report) {
 		d.drop()
 		d.failures, d.lastSuccess, d.lastFailure = 0, time.Time{}, time.Time{}
 	}
-	d.heard = now
+	d.heard, d.broke = now, ""
 	d.draining = r.GetDraining()
 	if why := unfit(d.expect, r); why != "" {
 		d.drop()
@@ -131,14 +132,22 @@ func (d *Detector) Report(now time.Time, r *workerv1.Report) {
 }
 
 // Broken takes a stream that ended or a connection that was refused at now.
-func (d *Detector) Broken(now time.Time, why string) { d.fail(now, why) }
+func (d *Detector) Broken(now time.Time, why string) {
+	d.broke = why
+	d.fail(now, why)
+}
 
 // Tick looks for silence; calls before Next change nothing. However late it comes, it counts one failure: a router that
 // was itself stopped for a while gives its workers time to be heard.
 func (d *Detector) Tick(now time.Time) {
-	if !now.Before(d.Next()) {
-		d.fail(now, fmt.Sprintf("no report for %s", now.Sub(d.heard).Round(time.Millisecond)))
+	if now.Before(d.Next()) {
+		return
 	}
+	why := fmt.Sprintf("no report for %s", now.Sub(d.heard).Round(time.Millisecond))
+	if d.broke != "" {
+		why += ": " + d.broke
+	}
+	d.fail(now, why)
 }
 
 // Terminate takes the API server's word that the pod goes; there is no way back.

@@ -31,15 +31,16 @@ type fakeWorker struct {
 
 	mu      sync.Mutex
 	server  *grpc.Server
+	serving sync.WaitGroup
 	current *workerv1.Report
 	streams map[chan *workerv1.Report]uint32 // and the interval each asked for
 	opened  chan uint32                      // the interval of every stream, in order
 }
 
-func newFakeWorker(t *testing.T, first *workerv1.Report) *fakeWorker {
+func newFakeWorker(t *testing.T, first *workerv1.Report, opts ...grpc.ServerOption) *fakeWorker {
 	t.Helper()
 	f := &fakeWorker{current: first, streams: map[chan *workerv1.Report]uint32{}, opened: make(chan uint32, 100)}
-	f.start(t, "127.0.0.1:0")
+	f.start(t, "127.0.0.1:0", opts...)
 	t.Cleanup(f.kill)
 	return f
 }
@@ -55,7 +56,7 @@ func (f *fakeWorker) start(t *testing.T, address string, opts ...grpc.ServerOpti
 	f.mu.Lock()
 	f.address, f.server = l.Addr().String(), s
 	f.mu.Unlock()
-	go func() { _ = s.Serve(l) }()
+	f.serving.Go(func() { _ = s.Serve(l) })
 }
 
 // kill closes the listener and every connection, as the end of the process does.
@@ -64,6 +65,7 @@ func (f *fakeWorker) kill() {
 	s := f.server
 	f.mu.Unlock()
 	s.Stop()
+	f.serving.Wait()
 }
 
 func (f *fakeWorker) Watch(in *workerv1.WatchRequest, out grpc.ServerStreamingServer[workerv1.Report]) error {

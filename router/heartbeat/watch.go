@@ -268,7 +268,7 @@ func read(ctx context.Context, address string, interval time.Duration, o Options
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReport)))
 	if err != nil {
-		return fmt.Errorf("watch %s: %v", address, err)
+		return fmt.Errorf("watch %s: %w", address, err)
 	}
 	defer func() { _ = conn.Close() }()
 	stream, err := workerv1.NewWorkerClient(conn).Watch(ctx, &workerv1.WatchRequest{

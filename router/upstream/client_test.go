@@ -28,10 +28,10 @@ func TestTheOwnerAnswersAndTheCallSaysWhoItIsMeantFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if text, finished, err := drain(s); text != "ab" || !finished || err != io.EOF {
+	if text, finished, err := drain(s); text != "ab" || !finished || !errors.Is(err, io.EOF) {
 		t.Errorf("got %q, finished %v, %v", text, finished, err)
 	}
-	if _, err := s.Next(); err != io.EOF {
+	if _, err := s.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("after the end Next returns %v", err)
 	}
 	w := f.workers[0]
@@ -59,7 +59,7 @@ func TestAnAnswerWithoutTextIsAFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if text, finished, err := drain(s); text != "" || !finished || err != io.EOF {
+	if text, finished, err := drain(s); text != "" || !finished || !errors.Is(err, io.EOF) {
 		t.Errorf("got %q, finished %v, %v", text, finished, err)
 	}
 	if len(f.InFlight()) != 0 {
@@ -235,7 +235,7 @@ func TestAfterTheFirstPieceADeathEndsTheAnswer(t *testing.T) {
 			if text != "a" || finished || !errors.Is(err, c.want) {
 				t.Errorf("got %q, finished %v, %v; want %v", text, finished, err, c.want)
 			}
-			if _, again := s.Next(); again != err {
+			if _, again := s.Next(); !errors.Is(again, err) {
 				t.Errorf("the next Next returns %v", again)
 			}
 			if len(f.workers[1].seen()) != 0 {
@@ -383,7 +383,7 @@ func TestSyncClosesConnectionsOfWorkersThatAreGoneOnceTheirStreamsHaveEnded(t *t
 		t.Errorf("%d connections under a running stream", n)
 	}
 	close(more)
-	if text, finished, err := drain(s); text != "ab" || !finished || err != io.EOF {
+	if text, finished, err := drain(s); text != "ab" || !finished || !errors.Is(err, io.EOF) {
 		t.Errorf("got %q, finished %v, %v", text, finished, err)
 	}
 	if n := f.connections(); n != 0 {
@@ -432,7 +432,7 @@ func TestABurstSurvivesTheDeathOfAWorkerWithoutAnErrorBeforeTheFirstPiece(t *tes
 				return
 			}
 			defer s.Close()
-			if text, finished, err := drain(s); text != "ab" || !finished || err != io.EOF {
+			if text, finished, err := drain(s); text != "ab" || !finished || !errors.Is(err, io.EOF) {
 				t.Errorf("request %d: %q, finished %v, %v", i, text, finished, err)
 			}
 		})

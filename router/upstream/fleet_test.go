@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -229,7 +230,7 @@ func (f *fleet) expectWhole(t *testing.T, ctx context.Context, w *fakeWorker) {
 	if s.Worker() != w.Pod {
 		t.Errorf("%s answers, want %s", s.Worker(), w.Pod)
 	}
-	if text, finished, err := drain(s); text != "ab" || !finished || err != io.EOF {
+	if text, finished, err := drain(s); text != "ab" || !finished || !errors.Is(err, io.EOF) {
 		t.Errorf("got %q, finished %v, %v", text, finished, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -22,6 +23,8 @@ type Request struct {
 	Key []byte
 	// RequestID is the same on every attempt.
 	RequestID string
+	// Tried are pods that were lost at work on this request: they are not asked again, and count as attempts.
+	Tried []string
 	// Proto is what to run. Expectations and ids are filled in on a copy.
 	Proto *workerv1.GenerateRequest
 	// FirstByte is how long each worker may take until the first token; Idle how long it may take from one to the next.
@@ -33,7 +36,7 @@ type Request struct {
 // the ring's walk, once, when the first refused the request or was lost, or its engine failed. An error means that
 // nothing has been answered. Ending ctx ends the worker's work. Close the stream when done.
 func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
-	var tried []string
+	tried := slices.Clone(r.Tried)
 	var last failure
 	for len(tried) < attempts {
 		w, err := c.options.Placer.Place(r.ModelUID, r.Key, tried...)
