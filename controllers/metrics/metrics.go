@@ -25,9 +25,6 @@ const (
 	stageUnlisted = "Unlisted"
 )
 
-// CertificateCA is the label value of the authority's own certificate, beside the roles.
-const CertificateCA identity.Role = "ca"
-
 // scrapeTimeout bounds the look at the cache for one scrape.
 const scrapeTimeout = 5 * time.Second
 
@@ -99,7 +96,8 @@ func (s *Set) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Expires notes when the certificate of a role in a namespace ends; the zero time says that it is gone.
+// Expires notes when the certificate of a role in a namespace ends, or the authority's, which has the role "ca" and no
+// namespace. The zero time says that it is gone.
 func (s *Set) Expires(namespace string, role identity.Role, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -42,8 +42,9 @@ const soonest = time.Minute
 type Reconciler struct {
 	Client client.Client
 	Issuer *Issuer
-	Source *Source
 	Clock  clock.PassiveClock
+	// Forget drops what is kept in memory of a namespace that nothing uses any more.
+	Forget func(namespace string)
 	// RoleSecrets are the caches of the Secrets of each role, and CASecret that of the authority's.
 	RoleSecrets map[identity.Role]cache.Cache
 	CASecret    cache.Cache
@@ -56,7 +57,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if !used {
-		r.Source.Forget(req.Name)
+		r.Forget(req.Name)
 		return step.Outcome(0, r.Issuer.Remove(ctx, req.Name))
 	}
 	due, err := r.Issuer.Ensure(ctx, req.Name)

@@ -23,6 +23,9 @@ var secretNames = map[identity.Role]string{
 	identity.Router: v1alpha1.SecretRouterTLS,
 }
 
+// roleCA is what the authority's own certificate is called where the ends of certificates are told.
+const roleCA identity.Role = "ca"
+
 // Issuer keeps the role Secrets of namespaces.
 type Issuer struct {
 	authority *Authority
@@ -47,6 +50,7 @@ func (i *Issuer) Ensure(ctx context.Context, namespace string) (time.Time, error
 	if err != nil {
 		return time.Time{}, err
 	}
+	i.expiry("", roleCA, ca.NotAfter())
 	var next time.Time
 	for _, role := range []identity.Role{identity.Worker, identity.Router} {
 		due, err := i.ensure(ctx, ca, identity.ID{Namespace: namespace, Role: role})
