@@ -135,6 +135,20 @@ func TestARequestIsNeverTriedOnAThirdWorker(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatWasLostAtTheRequestBeforeCountsAsTried(t *testing.T) {
+	f := newFleet(t, 3, answer(status.Error(codes.Unavailable, "gone"), accepted()))
+	r := request()
+	r.Tried = []string{f.workers[0].Pod}
+	if _, err := f.Generate(t.Context(), r); !errors.Is(err, ErrLost) {
+		t.Errorf("got %v", err)
+	}
+	for i, want := range []int{0, 1, 0} {
+		if got := len(f.workers[i].seen()); got != want {
+			t.Errorf("worker %d was asked %d times, want %d", i, got, want)
+		}
+	}
+}
+
 func TestErrorsThatNoOtherWorkerWouldMend(t *testing.T) {
 	field, err := status.New(codes.InvalidArgument, "max_tokens is too large").WithDetails(&errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "max_tokens", Description: "at most 2048"}},
