@@ -2,17 +2,7 @@ package grpcserver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -21,12 +11,14 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/tls/certprovider"
 	"k8s.io/utils/clock"
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
+	"github.com/ringfleet/ringfleet/worker/grpcserver/tlstest"
 	"github.com/ringfleet/ringfleet/worker/metrics"
 	"github.com/ringfleet/ringfleet/worker/scheduler"
 )
@@ -35,72 +27,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // hang bounds a test that is stuck.
 const hang = 60 * time.Second
-
-// authority issues the certificates of a test.
-type authority struct {
-	t    *testing.T
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &authority{t: t, key: key}
-	a.cert = a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, key, nil)
-	return a
-}
-
-func (a *authority) sign(c *x509.Certificate, key *ecdsa.PrivateKey, parent *x509.Certificate) *x509.Certificate {
-	a.t.Helper()
-	c.SerialNumber = big.NewInt(time.Now().UnixNano())
-	c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	out, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return out
-}
-
-// folder writes credentials for id, as a mounted Secret has them.
-func (a *authority) folder(id identity.ID) string {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert := a.sign(&x509.Certificate{
-		URIs:        []*url.URL{id.URI()},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, key, a.cert)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	dir := a.t.TempDir()
-	for name, block := range map[string]*pem.Block{
-		identity.CertFile: {Type: "CERTIFICATE", Bytes: cert.Raw},
-		identity.KeyFile:  {Type: "PRIVATE KEY", Bytes: der},
-		identity.RootFile: {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
-	}
-	return dir
-}
 
 // fake is a process whose status a test sets.
 type fake struct {
@@ -133,7 +59,7 @@ func (f *fake) set(change func(*Status)) {
 type rig struct {
 	t       *testing.T
 	worker  *fake
-	ca      *authority
+	ca      *tlstest.Authority
 	address string
 	set     *metrics.Set
 	log     *lines
@@ -181,12 +107,12 @@ func newRig(t *testing.T, device sim.Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, engine: e, ca: newAuthority(t), log: &lines{}, worker: &fake{
+	r := &rig{t: t, engine: e, ca: tlstest.New(t), log: &lines{}, worker: &fake{
 		status: Status{Stage: workerv1.Stage_STAGE_LOADED, Engine: e}, changed: make(chan struct{}),
 	}}
 	r.set = metrics.New("org/m", 0, func() (engine.Stats, bool) { return e.Stats(), true })
 
-	files, err := identity.Files(r.ca.folder(identity.ID{Namespace: "team", Role: identity.Worker}))
+	files, err := r.files(identity.ID{Namespace: "team", Role: identity.Worker})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,10 +142,17 @@ func newRig(t *testing.T, device sim.Options) *rig {
 	return r
 }
 
+// files are the credentials of id.
+func (r *rig) files(id identity.ID) (certprovider.Provider, error) {
+	dir := r.t.TempDir()
+	r.ca.Folder(r.t, dir, id)
+	return identity.Files(dir)
+}
+
 // dial connects as id.
 func (r *rig) dial(id identity.ID) workerv1.WorkerClient {
 	r.t.Helper()
-	files, err := identity.Files(r.ca.folder(id))
+	files, err := r.files(id)
 	if err != nil {
 		r.t.Fatal(err)
 	}

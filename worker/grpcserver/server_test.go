@@ -18,6 +18,7 @@ import (
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
+	"github.com/ringfleet/ringfleet/worker/grpcserver/tlstest"
 )
 
 const secret = "the client's own words"
@@ -232,9 +233,9 @@ func TestABrokenEngineIsInternal(t *testing.T) {
 
 func TestOnlyRoutersAndTheManagerOfTheNamespaceMayCall(t *testing.T) {
 	r := newRig(t, sim.Options{Text: "x"})
-	stranger := newAuthority(t)
+	stranger := tlstest.New(t)
 	for name, c := range map[string]struct {
-		ca   *authority
+		ca   *tlstest.Authority
 		id   identity.ID
 		fine bool
 	}{
