@@ -1,0 +1,229 @@
+package llamacpp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/hybridgroup/yzma/pkg/llama"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
+
+// The results of llama_decode.
+const (
+	decodeDone    = 0
+	decodeNoKV    = 1
+	decodeAborted = 2
+)
+
+// executor is a context of the library. One goroutine calls it: the library's contexts know no locks. Step and Close refuse
+// a second one that they meet.
+type executor struct {
+	caps    engine.Caps
+	model   llama.Model
+	context llama.Context
+	memory  llama.Memory
+	batch   llama.Batch
+	abort   *abort
+	onClose func() // ends what else uses the model, before it is freed
+
+	busy   atomic.Bool // a call runs
+	closed bool
+	broken error
+	ledger *ledger
+	result engine.Result
+	last   []int32 // index in the batch of each item's last token
+}
+
+func newExecutor(o *Options, model llama.Model, c llama.Context, a *abort) *executor {
+	memory, _ := llama.GetMemory(c) // fails for a null context only
+	vocab := int(llama.VocabNTokens(llama.ModelGetVocab(model)))
+	x := &executor{
+		caps: engine.Caps{
+			Device: device(o.Threads), Vocab: vocab, MaxSeqs: o.MaxSequences, KVTokens: int(llama.NCtx(c)),
+			MaxStepTokens: int(llama.NBatch(c)), KVBytesPerToken: cellBytes(model, o.KVType), AbortMidStep: !llama.SupportsGpuOffload(),
+		},
+		model: model, context: c, memory: memory, abort: a,
+		batch: llama.BatchInit(int32(llama.NBatch(c)), 0, 1),
+	}
+	x.ledger = newLedger(x.caps.KVTokens, x.caps.MaxSeqs)
+	return x
+}
+
+// cellBytes is the memory of one KV cell: keys and values of all layers, taken to be alike.
+func cellBytes(m llama.Model, kv KVType) int {
+	heads := int(max(llama.ModelNHead(m), 1))
+	size := int(llama.ModelNEmbd(m)) / heads
+	numbers := 0
+	arch, _ := llama.ModelMetaValStr(m, "general.architecture")
+	for _, part := range []string{"key", "value"} {
+		n := size
+		if s, ok := llama.ModelMetaValStr(m, arch+".attention."+part+"_length"); ok {
+			if v, err := strconv.Atoi(s); err == nil && v > 0 {
+				n = v
+			}
+		}
+		numbers += n * int(llama.ModelNHeadKV(m)) * int(llama.ModelNLayer(m))
+	}
+	if kv == Q8 {
+		return numbers / 32 * 34
+	}
+	return numbers * 2
+}
+
+// Caps implements engine.Executor.
+func (x *executor) Caps() engine.Caps { return x.caps }
+
+// Step implements engine.Executor. A batch that breaks the contract (positions that don't continue their sequence, unknown
+// tokens or sequences, too much) is an error that changes nothing. After ErrAborted the cells of the items are freed.
+func (x *executor) Step(ctx context.Context, b *engine.Batch) (*engine.Result, error) {
+	if !x.busy.CompareAndSwap(false, true) {
+		return nil, errors.New("step: another goroutine is in this executor; one owns it")
+	}
+	defer x.busy.Store(false)
+	switch {
+	case x.closed:
+		return nil, fatal("step: the executor is closed")
+	case x.broken != nil:
+		return nil, x.broken
+	}
+	if err := x.ledger.begin(b, x.caps.Vocab, x.caps.MaxStepTokens, x.caps.MaxSeqs); err != nil {
+		return nil, fmt.Errorf("step: %w", err)
+	}
+	result, err := x.run(ctx, b)
+	if errors.Is(err, engine.ErrFatal) {
+		x.broken = err
+	}
+	return result, err
+}
+
+// run does what the ledger has found to be possible.
+func (x *executor) run(ctx context.Context, b *engine.Batch) (*engine.Result, error) {
+	for _, op := range b.KV {
+		if err := x.change(op); err != nil {
+			return nil, err
+		}
+	}
+	x.result.Logits = x.result.Logits[:0]
+	switch {
+	case len(b.Items) == 0:
+		x.ledger.commit(nil)
+		return &x.result, nil
+	case ctx.Err() != nil:
+		x.ledger.commit(nil)
+		return nil, fmt.Errorf("%w before its pass began: %w", engine.ErrAborted, context.Cause(ctx))
+	}
+	if err := x.fill(b.Items); err != nil {
+		return nil, err
+	}
+	x.abort.step.Store(&ctx)
+	code, err := llama.Decode(x.context, x.batch)
+	x.abort.step.Store(nil)
+	switch {
+	case err != nil:
+		return nil, fatal("decode: %w", err)
+	case code == decodeDone:
+		x.ledger.commit(b.Items)
+		return x.outputsOf(b.Items)
+	case code == decodeAborted:
+		return nil, x.takeBack(ctx, b.Items)
+	case code == decodeNoKV:
+		return nil, fatal("decode: llama.cpp found no cells for %d tokens where %d of %d were counted as free", x.batch.NTokens,
+			x.caps.KVTokens-x.ledger.used, x.caps.KVTokens)
+	}
+	return nil, fatal("decode: llama.cpp returned %d for a batch of %d tokens: %s", code, x.batch.NTokens, lines.errors())
+}
+
+// change runs one operation on the library's cells.
+func (x *executor) change(op engine.KVOp) error {
+	dst := llama.SeqId(op.Dst)
+	from := llama.Pos(0)
+	if op.Kind == engine.KVTruncate {
+		from = llama.Pos(op.N)
+	}
+	if ok, err := llama.MemorySeqRm(x.memory, dst, from, -1); err != nil || !ok {
+		return fatal("free the cells of sequence %d from %d on: llama.cpp refuses", op.Dst, from)
+	}
+	if op.Kind == engine.KVFork && op.N > 0 {
+		if err := llama.MemorySeqCp(x.memory, llama.SeqId(op.Src), dst, 0, llama.Pos(op.N)); err != nil {
+			return fatal("fork sequence %d to %d: %w", op.Src, op.Dst, err)
+		}
+	}
+	return nil
+}
+
+// fill makes the library's batch of items.
+func (x *executor) fill(items []engine.Item) error {
+	_ = x.batch.Clear()
+	x.last = x.last[:0]
+	seq := make([]llama.SeqId, 1)
+	for _, it := range items {
+		seq[0] = llama.SeqId(it.Seq)
+		for i, t := range it.Tokens {
+			want := it.Logits && i == len(it.Tokens)-1
+			if err := x.batch.Add(llama.Token(t), llama.Pos(it.Pos+i), seq, want); err != nil {
+				return fatal("fill the batch: %w", err)
+			}
+		}
+		x.last = append(x.last, x.batch.NTokens-1)
+	}
+	return nil
+}
+
+// outputsOf points to the logits in the library's memory.
+func (x *executor) outputsOf(items []engine.Item) (*engine.Result, error) {
+	for i, it := range items {
+		var row []float32
+		if it.Logits {
+			var err error
+			if row, err = llama.GetLogitsIth(x.context, x.last[i], x.caps.Vocab); err != nil || row == nil {
+				return nil, fatal("decode: llama.cpp has no logits for token %d of the batch", x.last[i])
+			}
+		}
+		x.result.Logits = append(x.result.Logits, row)
+	}
+	return &x.result, nil
+}
+
+// takeBack frees the cells that an aborted step may have filled.
+func (x *executor) takeBack(ctx context.Context, items []engine.Item) error {
+	x.ledger.commit(nil)
+	for _, it := range items {
+		if ok, err := llama.MemorySeqRm(x.memory, llama.SeqId(it.Seq), llama.Pos(it.Pos), -1); err != nil || !ok {
+			return fatal("free the cells of an aborted step of sequence %d: llama.cpp refuses", it.Seq)
+		}
+	}
+	return fmt.Errorf("%w: %w", engine.ErrAborted, context.Cause(ctx))
+}
+
+// warm runs one step, so that the weights are read and the graph is built before the first request.
+func (x *executor) warm() error {
+	tokens := make([]engine.Token, min(8, x.caps.Vocab))
+	for i := range tokens {
+		tokens[i] = engine.Token(i)
+	}
+	if _, err := x.Step(context.Background(), &engine.Batch{Items: []engine.Item{{Tokens: tokens, Logits: true}}}); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	_, err := x.Step(context.Background(), &engine.Batch{KV: []engine.KVOp{{Kind: engine.KVDrop}}})
+	return err
+}
+
+// Close implements engine.Executor. It may be called more than once.
+func (x *executor) Close() error {
+	if !x.busy.CompareAndSwap(false, true) {
+		return errors.New("close: another goroutine is in this executor; one owns it")
+	}
+	defer x.busy.Store(false)
+	if x.closed {
+		return nil
+	}
+	x.closed = true
+	x.onClose()
+	err := errors.Join(llama.BatchFree(x.batch), llama.Free(x.context), llama.ModelFree(x.model))
+	x.abort.pin.Unpin()
+	return err
+}
