@@ -140,15 +140,16 @@ func trim(o any) (any, error) {
 }
 
 // Run follows the namespace until ctx ends, and calls onChange from one goroutine: first when every kind has been
-// listed, then with each state that differs from the one before. Changes in quick succession may become one.
-func (w *Watcher) Run(ctx context.Context, onChange func(State)) {
+// listed, then with each state that differs from the one before. Changes in quick succession may become one. It returns
+// ctx's error.
+func (w *Watcher) Run(ctx context.Context, onChange func(State)) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, i := range []cache.SharedIndexInformer{w.models, w.endpoints, w.routers} {
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), w.synced...) {
-		return
+		return ctx.Err()
 	}
 	w.log.Info("the namespace is known: models, endpoints and settings have been listed")
 	for last := (State{}); ; {
@@ -158,7 +159,7 @@ func (w *Watcher) Run(ctx context.Context, onChange func(State)) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return ctx.Err()
 		case <-w.changed:
 		}
 	}

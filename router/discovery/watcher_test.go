@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -165,7 +166,11 @@ func watch(t *testing.T, a *apiServer) <-chan State {
 	states := make(chan State, 100)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { w.Run(ctx, func(s State) { states <- s }) })
+	running.Go(func() {
+		if err := w.Run(ctx, func(s State) { states <- s }); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run returns %v", err)
+		}
+	})
 	t.Cleanup(func() { cancel(); running.Wait() })
 	return states
 }
@@ -318,10 +323,13 @@ func TestAKubeconfigSaysWhereTheAPIServerIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	w.Run(ctx, func(s State) {
+	err = w.Run(ctx, func(s State) {
 		if !s.Synced {
 			t.Errorf("got %+v", s)
 		}
 		cancel()
 	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Run returns %v", err)
+	}
 }

@@ -97,7 +97,7 @@ type Detector struct {
 
 // NewDetector returns a detector that has heard nothing; silence counts from now on.
 func NewDetector(c Config, e Expect, now time.Time) *Detector {
-	return &Detector{config: c.sane(), expect: e, heard: now, why: "no report yet"}
+	return &Detector{config: c.sane(), expect: e, heard: now}
 }
 
 // Configure changes the numbers; what was counted stays.
@@ -178,7 +178,7 @@ func (d *Detector) State() State {
 // Instance is the instance id of the last report; empty before the first.
 func (d *Detector) Instance() string { return d.instance }
 
-// Why says what is wrong with the last heartbeat; empty after a good one.
+// Why says what is wrong with the last heartbeat; empty after a good one, and while none was due.
 func (d *Detector) Why() string { return d.why }
 
 func (d *Detector) fail(now time.Time, why string) {

@@ -50,7 +50,7 @@ type Worker struct {
 	Member
 	Report     *workerv1.Report // last one; nil before the first; must not be changed
 	ReportedAt time.Time
-	LastError  string // what is wrong with the last heartbeat; empty after a good one
+	LastError  string // what is wrong with the last heartbeat; empty after a good one, and while none was due
 }
 
 // Options of a Table.

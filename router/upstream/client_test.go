@@ -149,6 +149,18 @@ func TestAWorkerThatWasLostAtTheRequestBeforeCountsAsTried(t *testing.T) {
 	}
 }
 
+func TestARequestThatLostTwoWorkersBeforeIsTriedOnNone(t *testing.T) {
+	f := newFleet(t, 3, whole)
+	r := request()
+	r.Tried = []string{f.workers[0].Pod, f.workers[1].Pod}
+	if _, err := f.Generate(t.Context(), r); !errors.Is(err, ErrLost) {
+		t.Errorf("got %v", err)
+	}
+	if len(f.workers[2].seen()) != 0 {
+		t.Error("the third worker was tried")
+	}
+}
+
 func TestErrorsThatNoOtherWorkerWouldMend(t *testing.T) {
 	field, err := status.New(codes.InvalidArgument, "max_tokens is too large").WithDetails(&errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "max_tokens", Description: "at most 2048"}},

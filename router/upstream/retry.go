@@ -37,6 +37,9 @@ type Request struct {
 // nothing has been answered. Ending ctx ends the worker's work. Close the stream when done.
 func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
 	tried := slices.Clone(r.Tried)
+	if n := len(tried); n >= attempts {
+		return nil, &Error{Kind: ErrLost, Worker: tried[n-1], Detail: "no further worker is tried"}
+	}
 	var last failure
 	for len(tried) < attempts {
 		w, err := c.options.Placer.Place(r.ModelUID, r.Key, tried...)
