@@ -115,8 +115,8 @@ func (t *Table) SetConfig(c Config) {
 	t.publish()
 }
 
-// SetCandidates replaces the set. A candidate whose pod, address or model differs starts from nothing; one that is
-// gone is forgotten.
+// SetCandidates replaces the set; of several with one pod name the first counts. A candidate whose pod, address or model
+// differs starts from nothing; one that is gone is forgotten.
 func (t *Table) SetCandidates(candidates []Candidate) {
 	t.mu.Lock()
 	if t.ctx.Err() != nil {
@@ -126,6 +126,9 @@ func (t *Table) SetCandidates(candidates []Candidate) {
 	old := t.watchers
 	t.watchers = make(map[string]*watcher, len(candidates))
 	for _, c := range candidates {
+		if t.watchers[c.Pod] != nil {
+			continue
+		}
 		w := old[c.Pod]
 		if w == nil || !w.same(c) {
 			w = newWatcher(t, c, t.config)

@@ -295,6 +295,16 @@ func TestACandidateThatIsGoneOrOtherIsForgotten(t *testing.T) {
 	}
 }
 
+func TestOfTwoCandidatesWithOneNameTheFirstCounts(t *testing.T) {
+	f, w := admitted(t)
+	other := candidate(w)
+	other.PodUID = "pod-2"
+	f.SetCandidates([]Candidate{candidate(w), other})
+	if got := f.Snapshot().Models["uid-1"]; len(got) != 1 || got[0].PodUID != "pod-1" || got[0].State != Up {
+		t.Errorf("snapshot has %+v", got)
+	}
+}
+
 func TestANewIntervalReopensTheStreamAndKeepsTheVerdict(t *testing.T) {
 	f, w := admitted(t)
 	if got := <-w.opened; got != 1000 {

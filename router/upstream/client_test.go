@@ -426,6 +426,27 @@ func TestSyncClosesConnectionsOfWorkersThatAreGoneOnceTheirStreamsHaveEnded(t *t
 	}
 }
 
+func TestAWorkerMayBeDeclaredLostWhileItIsReportedAsUnreachable(t *testing.T) {
+	f := newFleet(t, 2, whole)
+	lost := make(chan struct{}, 10)
+	f.options.Suspect = func(string, string) { // as a table does that publishes what it is told
+		done := make(chan struct{})
+		go func() { f.lose(0); close(done) }()
+		<-done
+		lost <- struct{}{}
+	}
+	f.workers[0].kill()
+	f.expectWhole(t, t.Context(), f.workers[1])
+	select {
+	case <-lost:
+	case <-time.After(hang):
+		t.Fatal("closing the connection waits for its dialler")
+	}
+	if n := f.connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
 func (f *fleet) connections() int {
 	f.Client.mu.Lock()
 	defer f.Client.mu.Unlock()
