@@ -45,6 +45,12 @@ func Containerd() Component {
 		LinkerFlags: "-s -w -X github.com/containerd/containerd/v2/version.Version=VERSION"}
 }
 
+// CoreDNS is the DNS server.
+func CoreDNS() Component {
+	return Component{Name: "coredns", Dir: "coredns", Module: "github.com/coredns/coredns", Packages: []string{"."},
+		Binaries: []string{"coredns"}, LinkerFlags: "-s -w"}
+}
+
 // Pause is the process of every pod's sandbox.
 func Pause() Component {
 	return Component{Name: "pause", Dir: "pause", Packages: []string{"."}, Binaries: []string{"pause"}, LinkerFlags: "-s -w"}

@@ -101,7 +101,7 @@ func (t *tool) build() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p, err := t.programs(cmd.Context())
 			if err == nil {
-				_, err = fmt.Fprintf(t.out, "%s\n%s\n%s\n", p.Kube, p.Containerd, p.Pause)
+				_, err = fmt.Fprintf(t.out, "%s\n%s\n%s\n%s\n", p.Kube, p.Containerd, p.CoreDNS, p.Pause)
 			}
 			return err
 		}}

@@ -118,6 +118,9 @@ func (t *tool) programs(ctx context.Context) (lifecycle.Programs, error) {
 	if p.Containerd, err = b.Ensure(ctx, build.Containerd()); err != nil {
 		return p, err
 	}
+	if p.CoreDNS, err = b.Ensure(ctx, build.CoreDNS()); err != nil {
+		return p, err
+	}
 	if p.Pause, err = b.EnsurePause(ctx); err != nil {
 		return p, err
 	}

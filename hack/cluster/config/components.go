@@ -9,6 +9,7 @@ import (
 const (
 	KubeBin       = "/rf/kube"       // kube-apiserver, kubelet, …: symlinks to one binary
 	ContainerdBin = "/rf/containerd" // containerd, its shim, ctr
+	CoreDNSBin    = "/rf/coredns"    // coredns
 	Configs       = "/rf/cfg"        // this member's files, read-only
 	Images        = "/rf/images"     // image archives, read-only
 	Host          = "/rf/host"       // this member's folder of the state, writable
@@ -19,7 +20,7 @@ const (
 const CNIPlugins = "/usr/lib/cni"
 
 // Path is PATH of everything inside a member.
-const Path = ContainerdBin + ":" + KubeBin + ":/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+const Path = ContainerdBin + ":" + KubeBin + ":" + CoreDNSBin + ":/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Component is one process of a member, kept running by its init.
 type Component struct {
@@ -58,6 +59,7 @@ func (s Settings) hubComponents() []Component {
 			Ready: []string{"kubectl", "--kubeconfig=" + Configs + "/admin.kubeconfig", "get", "--raw", "/readyz"}},
 		{Name: "kube-controller-manager", Command: kcm},
 		{Name: "kube-scheduler", Command: append([]string{"kube-scheduler"}, client("kube-scheduler")...)},
+		{Name: "coredns", Command: []string{"coredns", "-conf", Configs + "/Corefile"}},
 	}
 }
 

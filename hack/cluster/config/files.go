@@ -34,6 +34,20 @@ func (s Settings) NodeFiles(node string, m Machine) map[string]string {
 	}
 }
 
+// HubFiles are the files of the hub's folder Configs, but its keys and kubeconfigs.
+func (s Settings) HubFiles() map[string]string {
+	return map[string]string{"Corefile": fmt.Sprintf(`.:53 {
+	bind %s
+	errors
+	cache 5
+	kubernetes cluster.local in-addr.arpa ip6.arpa {
+		kubeconfig /rf/cfg/coredns.kubeconfig
+		ttl 5
+	}
+}
+`, s.HubIP())}
+}
+
 func (s Settings) kubelet(node string, m Machine) string {
 	share := s.Share(m)
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
@@ -48,6 +62,7 @@ tlsPrivateKeyFile: /rf/cfg/kubelet.key
 address: %s
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 clusterDomain: cluster.local
+# CoreDNS runs in the hub.
 clusterDNS: [%s]
 resolvConf: /etc/resolv.conf
 # The node's own cgroup is the root that it sees; the machine may still use cgroup v1.

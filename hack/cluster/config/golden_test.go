@@ -72,6 +72,14 @@ func TestTheFilesOfANode(t *testing.T) {
 	golden(t, "files-n2.txt", b.String())
 }
 
+func TestTheFilesOfTheHub(t *testing.T) {
+	files := settings(t).HubFiles()
+	if len(files) != 1 {
+		t.Errorf("got %d files, want the Corefile", len(files))
+	}
+	golden(t, "files-hub.txt", "=== Corefile\n"+files["Corefile"])
+}
+
 func TestTheNetworkOfACluster(t *testing.T) {
 	s := settings(t, "--name=other", "--net=10.231.0.0/24", "--podnet=10.232.0.0/16", "--svcnet=10.233.0.0/16")
 	var b strings.Builder

@@ -79,6 +79,11 @@ func TestAClusterWorksAndLeavesTheMachineAsItWas(t *testing.T) {
 		answers(t, "http://"+one+":8080/get?url=http://"+two+":8080/", "two")
 		answers(t, "http://"+one+":8080/get?url=http://"+vip+"/", "two")
 	})
+	t.Run("a pod finds a Service by its name", func(t *testing.T) {
+		for _, name := range []string{"echo", "echo.e2e", "echo.e2e.svc.cluster.local"} {
+			answers(t, "http://"+one+":8080/get?url=http://"+name+"/", "two")
+		}
+	})
 	t.Run("an image is a volume", func(t *testing.T) {
 		answers(t, "http://"+one+":8080/file?path=/weights/model.gguf", "weights")
 	})
@@ -144,6 +149,25 @@ func TestAClusterWorksAndLeavesTheMachineAsItWas(t *testing.T) {
 		t.Errorf("the state folder: %v", err)
 	}
 	c.run("down")
+}
+
+func TestAnUpThatCannotWorkNamesTheComponentAndItsLog(t *testing.T) {
+	c := newTool(t, "a")
+	c.run("up")
+	c.run("node", "kill", "hub")
+	data := filepath.Join(c.state, "members/hub/var/lib/etcd/member/snap/db")
+	if err := os.WriteFile(data, []byte("not a database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.try("up")
+	if err == nil {
+		t.Fatal("up came to an end")
+	}
+	for _, want := range []string{"hub: component etcd ended", filepath.Join(c.state, "members/hub/var/log/etcd.log")} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in:\n%v", want, err)
+		}
+	}
 }
 
 // forwards asserts that kubectl port-forward carries a request.

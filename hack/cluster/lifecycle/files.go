@@ -84,6 +84,9 @@ func (c *Cluster) configure(name string, k keys, m config.Machine) error {
 	pairs, clients := pki.NodePairs(c.Settings, name), pki.NodeClients(name)
 	if name == config.Hub {
 		pairs, clients = pki.HubPairs(c.Settings), pki.HubClients()
+		for f, text := range c.Settings.HubFiles() {
+			files[f] = []byte(text)
+		}
 		files["ca.key"], files["sa.key"], files["sa.pub"] = k.authority.KeyPEM, k.saPrivate, k.saPublic
 	} else {
 		for f, text := range c.Settings.NodeFiles(name, m) {

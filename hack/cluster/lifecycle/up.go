@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,12 +18,15 @@ import (
 
 // Programs are the folders and files that a cluster runs from.
 type Programs struct {
-	Kube, Containerd string // folders
-	Pause            string // image archive
+	Kube, Containerd, CoreDNS string // folders
+	Pause                     string // image archive
 }
 
 // readyWait bounds each wait for the control plane.
 const readyWait = 3 * time.Minute
+
+// sayEvery is the longest silence.
+const sayEvery = 15 * time.Second
 
 // Up brings the cluster up, or what is missing of it: members that run stay as they are. It returns when the
 // API answers, every node is ready, pods can be made and Services answer.
@@ -142,19 +146,39 @@ func (c *Cluster) startMembers(ctx context.Context, k keys, p Programs) error {
 func (c *Cluster) start(ctx context.Context, name string, p Programs) (wait func(context.Context) error, err error) {
 	began := c.Clock.Now()
 	spec := member.Spec{Name: name, Hub: name == config.Hub, Dir: member.Dir(c.Settings, name),
-		Kube: p.Kube, Containerd: p.Containerd, Images: c.file(imagesDir), Cgroup: c.Settings.Cgroup,
+		Kube: p.Kube, Containerd: p.Containerd, CoreDNS: p.CoreDNS, Images: c.file(imagesDir), Cgroup: c.Settings.Cgroup,
 		Components: c.Settings.Components(name)}
 	running, err := member.Start(ctx, c.Settings, spec)
 	if err != nil {
 		return nil, &memberError{member: name, err: err}
 	}
 	return func(ctx context.Context) error {
-		if err := running(ctx); err != nil {
+		done := make(chan error, 1)
+		go func() { done <- running(ctx) }()
+		if err := c.watch(spec.Dir, name, done); err != nil {
 			return &memberError{member: name, err: err}
 		}
 		c.say("%s (%s) started in %.1f s", name, c.Settings.IP(name), c.Clock.Since(began).Seconds())
 		return nil
 	}, nil
+}
+
+// watch waits for the end of a start, and says every so often what it waits for.
+func (c *Cluster) watch(dir, name string, done <-chan error) error {
+	tick := c.Clock.NewTicker(sayEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-tick.C():
+			st, err := member.ReadStatus(dir)
+			if err != nil {
+				return err
+			}
+			c.say("%s: still starting, waiting for %s", name, st.Waiting)
+		}
+	}
 }
 
 // awaitReady waits for all that a user needs before the first kubectl apply.
@@ -189,9 +213,10 @@ func (c *Cluster) awaitReady(ctx context.Context, began time.Time) error {
 				return err
 			}
 			return conn.Close()
-		}})
+		}},
+		wait{"names of Services resolve", config.Hub, c.resolves})
 	for _, w := range waits {
-		if err := c.await(ctx, w.done); err != nil {
+		if err := c.await(ctx, w.member, w.done); err != nil {
 			return &memberError{member: w.member, err: fmt.Errorf("wait until %s: %w", w.what, err)}
 		}
 		c.say("%s after %.1f s", w.what, c.Clock.Since(began).Seconds())
@@ -199,8 +224,23 @@ func (c *Cluster) awaitReady(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// await asks until done agrees; the error at the end is the last one that done gave.
-func (c *Cluster) await(ctx context.Context, done func(context.Context) error) error {
+// resolves asks the cluster's DNS server for a Service.
+func (c *Cluster) resolves(ctx context.Context) error {
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		d := net.Dialer{Timeout: 200 * time.Millisecond}
+		return d.DialContext(ctx, network, net.JoinHostPort(c.Settings.HubIP().String(), "53"))
+	}}
+	_, err := r.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
+	return err
+}
+
+// await asks until done agrees; the error at the end is the last one that done gave, or that a component of
+// the member ends again and again.
+func (c *Cluster) await(ctx context.Context, name string, done func(context.Context) error) error {
+	first, err := member.ReadStatus(member.Dir(c.Settings, name))
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, readyWait)
 	defer cancel()
 	tick := c.Clock.NewTicker(100 * time.Millisecond)
@@ -211,7 +251,11 @@ func (c *Cluster) await(ctx context.Context, done func(context.Context) error) e
 		if err == nil {
 			return nil
 		}
-		if c.Clock.Since(said) > 15*time.Second {
+		now, readErr := member.ReadStatus(member.Dir(c.Settings, name))
+		if bad := errors.Join(readErr, member.Hopeless(now, first)); bad != nil {
+			return bad
+		}
+		if c.Clock.Since(said) > sayEvery {
 			said = c.Clock.Now()
 			c.say("still waiting: %v", err)
 		}
@@ -229,10 +273,10 @@ func (c *Cluster) programsOf(name string) (Programs, error) {
 	if err != nil {
 		return Programs{}, fmt.Errorf("read how %s was started: %w; run up", name, err)
 	}
-	for _, dir := range []string{spec.Kube, spec.Containerd} {
+	for _, dir := range []string{spec.Kube, spec.Containerd, spec.CoreDNS} {
 		if _, err := os.Stat(filepath.Clean(dir)); err != nil {
 			return Programs{}, fmt.Errorf("start %s again: its programs are gone: %w; run up", name, err)
 		}
 	}
-	return Programs{Kube: spec.Kube, Containerd: spec.Containerd}, nil
+	return Programs{Kube: spec.Kube, Containerd: spec.Containerd, CoreDNS: spec.CoreDNS}, nil
 }

@@ -46,7 +46,7 @@ func TestTheWayToARoot(t *testing.T) {
 		"root-node-v2": {false, host{top: merged, groups: []string{"."}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spec := Spec{Name: "n1", Hub: tc.hub, Dir: "/state/n1", Kube: "/cache/kube", Containerd: "/cache/containerd", Images: "/state/images", Cgroup: "rf"}
+			spec := Spec{Name: "n1", Hub: tc.hub, Dir: "/state/n1", Kube: "/cache/kube", Containerd: "/cache/containerd", CoreDNS: "/cache/coredns", Images: "/state/images", Cgroup: "rf"}
 			var b strings.Builder
 			for _, s := range plan(spec, tc.h, "/state/n1/root", "0123") {
 				fmt.Fprintln(&b, s)
@@ -135,6 +135,28 @@ func TestAMemberIsStartedOnlyWhenItsInitSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	started(true)
+}
+
+func TestAComponentThatEndsAgainAndAgainIsHopeless(t *testing.T) {
+	status := func(pid, exits int) Status {
+		return Status{PID: pid, Components: []ComponentStatus{{Name: "etcd"}, {Name: "kubelet", Exits: exits, LastExit: "exit status 1"}}}
+	}
+	for name, tc := range map[string]struct {
+		now, earlier Status
+		want         string
+	}{
+		"a few ends are none":          {status(1, hopeless-1), Status{}, ""},
+		"many are":                     {status(1, hopeless), Status{}, "component kubelet ends again and again, last by exit status 1"},
+		"those of before do not count": {status(1, hopeless+3), status(1, hopeless), ""},
+		"an earlier init hides none":   {status(2, hopeless), status(1, hopeless), "kubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := Hopeless(tc.now, tc.earlier)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
 }
 
 func TestEnteringAMemberTakesNothingOfTheCallersEnvironment(t *testing.T) {

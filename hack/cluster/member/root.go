@@ -62,7 +62,7 @@ var devicesWanted = []string{"null", "zero", "full", "random", "urandom", "tty",
 func plan(spec Spec, h host, root string, machineID string) []step {
 	at := func(p string) string { return filepath.Join(root, p) }
 	steps := []step{{do: "mount", fsType: "tmpfs", to: root, data: "mode=755"}}
-	for _, d := range []string{"usr", "etc", "proc", "sys", "dev", "run", "tmp", "var", "root", "old", config.KubeBin, config.ContainerdBin,
+	for _, d := range []string{"usr", "etc", "proc", "sys", "dev", "run", "tmp", "var", "root", "old", config.KubeBin, config.ContainerdBin, config.CoreDNSBin,
 		config.Configs, config.Images, config.Host, "rf/sysctl"} {
 		steps = append(steps, step{do: "mkdir", to: at(d)})
 	}
@@ -87,6 +87,7 @@ func plan(spec Spec, h host, root string, machineID string) []step {
 	steps = append(steps,
 		step{do: "bind", from: spec.Kube, to: at(config.KubeBin), readOnly: true},
 		step{do: "bind", from: spec.Containerd, to: at(config.ContainerdBin), readOnly: true},
+		step{do: "bind", from: spec.CoreDNS, to: at(config.CoreDNSBin), readOnly: true},
 		step{do: "bind", from: spec.Dir + "/" + ConfigDir, to: at(config.Configs), readOnly: true},
 		step{do: "bind", from: spec.Images, to: at(config.Images), readOnly: true},
 		step{do: "bind", from: spec.Dir, to: at(config.Host)},

@@ -22,6 +22,7 @@ type Spec struct {
 	Dir        string             `json:"dir"`        // the member's folder of the state
 	Kube       string             `json:"kube"`       // folder of the Kubernetes binaries
 	Containerd string             `json:"containerd"` // folder of the containerd binaries
+	CoreDNS    string             `json:"coreDNS"`    // folder of the DNS server
 	Images     string             `json:"images"`     // folder of image archives
 	Cgroup     string             `json:"cgroup"`     // the cluster's folder in every hierarchy
 	Components []config.Component `json:"components"`

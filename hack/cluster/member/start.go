@@ -16,7 +16,11 @@ import (
 // InitCommand is the hidden command that Start runs this very program with; main hands it to Init.
 const InitCommand = "init"
 
-const startWait = 120 * time.Second
+// startWait covers the import of many images.
+const startWait = 10 * time.Minute
+
+// hopeless is how often a component may end while its member starts; by then that took about eight seconds.
+const hopeless = 5
 
 // goAhead is what an init waits for. An init whose starter ends before it has sent this ends too.
 const goAhead = "go\n"
@@ -51,9 +55,26 @@ func Start(ctx context.Context, s config.Settings, spec Spec) (wait func(context
 			default:
 			}
 			st, err := ReadStatus(spec.Dir)
-			return st.PID == pid && st.Phase == Running, err
+			if err != nil || st.PID != pid {
+				return false, err
+			}
+			return st.Phase == Running, Hopeless(st, Status{})
 		})
 	}, nil
+}
+
+// Hopeless is an error when a component ended again and again since an earlier status.
+func Hopeless(now, earlier Status) error {
+	for i, c := range now.Components {
+		before := 0
+		if i < len(earlier.Components) && earlier.PID == now.PID {
+			before = earlier.Components[i].Exits
+		}
+		if c.Exits-before >= hopeless {
+			return fmt.Errorf("component %s ends again and again, last by %s", c.Name, c.LastExit)
+		}
+	}
+	return nil
 }
 
 func prepare(ctx context.Context, s config.Settings, spec Spec) error {

@@ -31,6 +31,7 @@ func HubClients() map[string]Name {
 		"admin":                   Admin(),
 		"kube-controller-manager": {CommonName: "system:kube-controller-manager"},
 		"kube-scheduler":          {CommonName: "system:kube-scheduler"},
+		"coredns":                 {Organization: masters, CommonName: "coredns"}, // no built-in role lets it watch all it needs
 	}
 }
 
