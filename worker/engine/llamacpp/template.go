@@ -32,7 +32,7 @@ func newTemplate(source, model, bos, eos string) (t *template) {
 		}
 	}()
 	var err error
-	if t.compiled, err = jinja.Compile(source); err != nil {
+	if t.compiled, err = jinja.Compile(trimmed(source)); err != nil {
 		t.broken = "it doesn't compile: " + err.Error()
 		return t
 	}
