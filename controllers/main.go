@@ -11,8 +11,11 @@ import (
 	"github.com/ringfleet/ringfleet/controllers/manager"
 )
 
+// version is set when a release is linked.
+var version = "dev"
+
 func main() {
-	var o manager.Options
+	o := manager.Options{Version: version}
 	o.Bind(flag.CommandLine)
 	flag.Parse()
 	if err := manager.Run(ctrl.SetupSignalHandler(), o); err != nil {

@@ -25,6 +25,7 @@ import (
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=ringfleet-system,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=ringfleet-system,resources=leases,resourceNames=ringfleet-manager,verbs=get;update
+// +kubebuilder:rbac:groups="",namespace=ringfleet-system,resources=events,verbs=create;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
@@ -49,6 +50,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("find the API server: %w", err)
 	}
+	logger.Info("Starting the manager", "version", o.Version, "server", cfg.Host, "namespace", o.Namespace)
 	return RunAt(ctx, cfg, o)
 }
 

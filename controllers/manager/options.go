@@ -13,6 +13,8 @@ import (
 
 // Options are what the operator of an installation may choose.
 type Options struct {
+	// Version of the manager: it is logged, and the default images have it as their tag.
+	Version string
 	// Namespace is the manager's own: its lease and the certificate authority's Secret are there.
 	Namespace string
 	// CASecret names the Secret of the certificate authority.
@@ -44,13 +46,13 @@ type Options struct {
 	Log zap.Options
 }
 
-// Bind adds the flags to set.
+// Bind adds the flags to set. Version is set before.
 func (o *Options) Bind(set *flag.FlagSet) {
 	set.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"),
 		"The manager's own namespace, for its lease and its certificate authority. Defaults to $POD_NAMESPACE.")
 	set.StringVar(&o.CASecret, "ca-secret", "ringfleet-ca", "The Secret of the certificate authority; it is made when there is none.")
-	set.StringVar(&o.WorkerImage, "worker-image", "docker.io/ringfleet/worker:dev", "The image of workers whose model names none.")
-	set.StringVar(&o.RouterImage, "router-image", "docker.io/ringfleet/router:dev", "The image of routers whose object names none.")
+	set.StringVar(&o.WorkerImage, "worker-image", "docker.io/ringfleet/worker:"+o.Version, "The image of workers whose model names none.")
+	set.StringVar(&o.RouterImage, "router-image", "docker.io/ringfleet/router:"+o.Version, "The image of routers whose object names none.")
 	set.StringVar(&o.PullPolicy, "image-pull-policy", string(corev1.PullIfNotPresent), "When nodes pull both images: Always, IfNotPresent or Never.")
 	set.StringVar(&o.RouterClusterRole, "router-cluster-role", "ringfleet-router", "The ClusterRole that routers get in their own namespace.")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "The address of /metrics; 0 turns it off.")
