@@ -95,7 +95,7 @@ func (d *Demo) install(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := d.run(ctx, out, d.bin("helm"), "upgrade", "--install", Release, "charts/ringfleet", "--namespace", SystemNamespace,
+	if err := d.run(ctx, out, d.helm, "upgrade", "--install", Release, "charts/ringfleet", "--namespace", SystemNamespace,
 		"--create-namespace", "--wait", "--timeout", "5m", "--hide-notes"); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/utils/clock"
 
@@ -35,6 +36,7 @@ type Demo struct {
 	HTTP  *http.Client
 
 	env        []string // of every program, beside the environment
+	helm       string   // path, once the tools are built
 	kubeconfig string   // once the cluster is up
 	images     []build.Result
 }
@@ -81,7 +83,7 @@ func (d *Demo) Down(ctx context.Context) error {
 }
 
 // With brings up a cluster with the installed chart, runs a command against it, and removes the cluster
-// unless keep is set. The command finds KUBECONFIG set, and kubectl and the archives' folder in bin.
+// unless keep is set. The command finds KUBECONFIG set, and the repository's bin, with kubectl, in its PATH.
 func (d *Demo) With(ctx context.Context, keep bool, command []string) error {
 	phases := append(d.Install(), phase.Phase{Name: "run " + command[0], Run: func(ctx context.Context, out io.Writer) error {
 		return d.run(ctx, out, command[0], command[1:]...)
@@ -105,27 +107,27 @@ func (d *Demo) kubectlHint(args string) string {
 	return fmt.Sprintf("KUBECONFIG=$(go run ./hack/cluster kubeconfig) %s %s", d.bin("kubectl"), args)
 }
 
-// tools builds the programs that the demo and its user run on this machine.
+// tools builds the programs that the demo and its user run on this machine. The flags are those of the images'
+// programs, so that the packages they share are compiled once.
 func (d *Demo) tools(ctx context.Context, out io.Writer) error {
 	if err := os.MkdirAll(d.bin(""), 0o755); err != nil {
 		return err
 	}
-	for _, t := range []struct {
-		name string
-		args []string
-	}{
-		{"cluster", []string{"./hack/cluster"}},
-		{"helm", []string{"-modfile=hack/tools.mod", "helm.sh/helm/v4/cmd/helm"}},
-		{"kubectl-ringfleet", []string{"./cli"}},
-	} {
-		fmt.Fprintf(out, "      compiling %s\n", t.name)
-		if err := d.goBuild(ctx, out, t.name, t.args...); err != nil {
-			return err
-		}
+	fmt.Fprintln(out, "      compiling cluster")
+	if err := d.goBuild(ctx, out, "cluster", "./hack/cluster"); err != nil {
+		return err
 	}
-	return nil
+	fmt.Fprintln(out, "      compiling kubectl-ringfleet")
+	if err := d.goBuild(ctx, out, "kubectl-ringfleet", "-trimpath", "./cli"); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "      compiling helm, or finding it in the cache")
+	path, err := d.output(ctx, "go", "tool", "-n", "-modfile=hack/tools.mod", "helm")
+	d.helm = strings.TrimSpace(string(path))
+	return err
 }
 
+// goBuild builds a program into bin, without the C library.
 func (d *Demo) goBuild(ctx context.Context, out io.Writer, name string, args ...string) error {
-	return d.run(ctx, out, "go", append([]string{"build", "-o", d.bin(name)}, args...)...)
+	return d.run(ctx, out, "env", append([]string{"CGO_ENABLED=0", "go", "build", "-buildvcs=false", "-o", d.bin(name)}, args...)...)
 }
