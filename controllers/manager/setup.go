@@ -30,7 +30,7 @@ func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err 
 	if err != nil {
 		return nil, err
 	}
-	authority := pki.NewAuthority(secrets.ca, mgr.GetAPIReader(), mgr.GetClient(),
+	authority := pki.NewAuthority(secrets.ca, secrets.live, secrets.live,
 		types.NamespacedName{Namespace: o.Namespace, Name: o.CASecret}, c)
 	source := pki.NewSource(authority, c)
 	fleet := fleetclient.New(findPods(mgr.GetClient()), managerCredentials(source), c)
@@ -43,7 +43,7 @@ func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err 
 		fleet.Close()
 		crmetrics.Registry.Unregister(set)
 	}
-	issuer := pki.NewIssuer(authority, secrets.readers(), mgr.GetClient(), c, set.Expires)
+	issuer := pki.NewIssuer(authority, secrets.readers(), secrets.live, c, set.Expires)
 	recorder := mgr.GetEventRecorder(name)
 	err = errors.Join(
 		(&pki.Reconciler{
@@ -69,13 +69,19 @@ func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err 
 	return stop, nil
 }
 
-// secrets are the caches of the Secrets that the manager keeps.
+// secrets are how the manager reads and writes the Secrets that it keeps. Writes go past the manager's own client, whose
+// reads wait for its writes: it would list all Secrets of the cluster to see them.
 type secrets struct {
+	live  client.Client
 	roles map[identity.Role]cache.Cache
 	ca    cache.Cache
 }
 
 func newSecrets(mgr ctrl.Manager, o Options) (secrets, error) {
+	live, err := client.New(mgr.GetConfig(), client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return secrets{}, fmt.Errorf("make the client for Secrets: %w", err)
+	}
 	worker, err := secretCache(mgr, v1alpha1.SecretWorkerTLS, "")
 	if err != nil {
 		return secrets{}, err
@@ -88,7 +94,7 @@ func newSecrets(mgr ctrl.Manager, o Options) (secrets, error) {
 	if err != nil {
 		return secrets{}, err
 	}
-	return secrets{roles: map[identity.Role]cache.Cache{identity.Worker: worker, identity.Router: router}, ca: ca}, nil
+	return secrets{live: live, roles: map[identity.Role]cache.Cache{identity.Worker: worker, identity.Router: router}, ca: ca}, nil
 }
 
 func (s secrets) readers() map[identity.Role]client.Reader {
