@@ -1,0 +1,249 @@
+// Package agent wires a worker: it starts the servers at once, loads the model behind them, and ends them in order. What a
+// request goes through is in grpcserver and scheduler; what the model runs on is in engine's drivers. The agent decides
+// only when the process is loading, loaded, failed, draining and done.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"k8s.io/utils/clock"
+
+	"github.com/ringfleet/ringfleet/api/identity"
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/engine/llamacpp"
+	"github.com/ringfleet/ringfleet/worker/gpu"
+	"github.com/ringfleet/ringfleet/worker/grpcserver"
+	"github.com/ringfleet/ringfleet/worker/metrics"
+)
+
+// tlsPatience is how long credentials may be absent at the start; the kubelet may bring them a little later.
+const tlsPatience = 30 * time.Second
+
+// agent is a worker process.
+type agent struct {
+	o       Options
+	log     logr.Logger
+	clock   clock.WithTicker
+	open    func(path string, progress func(int)) (*engine.Loaded, error)
+	state   *state
+	set     *metrics.Set
+	started time.Time
+	failure chan error // the first error that ends the process; the rest are dropped
+
+	mu     sync.Mutex // guards the rest
+	engine engine.Engine
+	ending bool
+}
+
+// Run is a worker until ctx ends, and then until it has drained. Its log goes to standard error as JSON.
+func Run(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	lines := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	log := logr.FromSlogHandler(lines.Handler())
+	if o.CPULimit > 0 && os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(o.CPULimit)
+	}
+	devices, err := gpu.List()
+	if err != nil {
+		log.Info("The GPUs can't be listed", "message", err.Error())
+	}
+	for _, d := range devices {
+		log.Info("A GPU is visible", "index", d.Index, "name", d.Name, "uuid", d.UUID, "memoryBytes", d.MemoryBytes)
+	}
+	a, err := newAgent(o, log, clock.RealClock{}, len(devices))
+	if err != nil {
+		return err
+	}
+	a.open = func(path string, progress func(int)) (*engine.Loaded, error) {
+		return llamacpp.Open(llamacpp.Options{
+			LibraryDir: o.LibraryDir, WeightsPath: path, ContextTokens: o.ContextTokens, MaxSequences: o.MaxSequences,
+			KVType: llamacpp.KVType(o.KVCacheType), Threads: o.threads(), Logger: lines, Progress: progress,
+		})
+	}
+	return a.run(ctx)
+}
+
+func newAgent(o Options, log logr.Logger, c clock.WithTicker, gpus int) (*agent, error) {
+	instance, err := newInstance()
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{o: o, log: log, clock: c, started: c.Now(), failure: make(chan error, 1)}
+	a.state = newState(grpcserver.Identity{
+		Instance: instance, Model: o.Model, ModelUID: o.ModelUID, Revision: o.Revision, PodName: o.PodName, PodUID: o.PodUID,
+	})
+	a.set = metrics.New(o.Model, gpus, a.state.stats)
+	return a, nil
+}
+
+// newInstance returns 128 random bits in hexadecimal.
+func newInstance() (string, error) {
+	b := make([]byte, 16)
+	if _, err := rand.Read(b); err != nil {
+		return "", fmt.Errorf("agent: make an instance id: %w", err)
+	}
+	return hex.EncodeToString(b), nil
+}
+
+// run serves until ctx ends or something breaks.
+func (a *agent) run(ctx context.Context) error {
+	plain, err := net.Listen("tcp", a.o.HTTPAddress)
+	if err != nil {
+		return fmt.Errorf("agent: --http-address: %w", err)
+	}
+	secure, err := net.Listen("tcp", a.o.GRPCAddress)
+	if err != nil {
+		return errors.Join(fmt.Errorf("agent: --grpc-address: %w", err), plain.Close())
+	}
+	a.log.Info("The worker starts", "instance", a.state.id.Instance, "model", a.o.Model, "revision", a.o.Revision,
+		"http", plain.Addr().String(), "grpc", secure.Addr().String(), "threads", a.o.threads())
+
+	live, end := context.WithCancel(ctx)
+	defer end()
+	web := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	var parts sync.WaitGroup
+	parts.Go(func() { a.fail(web.Serve(plain)) })
+	loading := make(chan struct{})
+	go func() {
+		defer close(loading)
+		a.fail(a.load(live))
+	}()
+	over := make(chan struct{})
+	parts.Go(func() { a.fail(a.serveGRPC(live, over, secure)) })
+
+	select {
+	case <-ctx.Done():
+		a.drain()
+		err = nil
+	case err = <-a.failure:
+		a.log.Error(err, "The worker can't go on")
+	}
+	end()
+	err = errors.Join(err, a.closeEngine())
+	close(over)
+	stop, cancel := context.WithTimeout(context.Background(), flush)
+	defer cancel()
+	_ = web.Shutdown(stop) // what is left after the time has no reader
+	_ = web.Close()
+	parts.Wait()
+	select { // a driver in the middle of a load can't be stopped; the end of the process does it
+	case <-loading:
+	case <-a.clock.After(flush):
+	}
+	a.log.Info("The worker ends", "instance", a.state.id.Instance)
+	return err
+}
+
+// serveGRPC serves once the credentials are there, until over is closed. It owns l.
+func (a *agent) serveGRPC(ctx context.Context, over <-chan struct{}, l net.Listener) error {
+	defer l.Close() //nolint:errcheck // the server closes it too
+	if err := a.awaitTLS(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	files, err := identity.Files(a.o.TLSDir)
+	if err != nil {
+		return fmt.Errorf("agent: --tls-dir %s: %w", a.o.TLSDir, err)
+	}
+	defer files.Close()
+	creds, err := identity.ServerCredentials(files, identity.In(a.o.Namespace, identity.Router, identity.Manager))
+	if err != nil {
+		return fmt.Errorf("agent: --tls-dir %s: %w", a.o.TLSDir, err)
+	}
+	service := grpcserver.New(a.state, a.set, a.log, a.clock)
+	server := grpc.NewServer(grpcserver.Options(creds)...)
+	workerv1.RegisterWorkerServer(server, service)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("agent: serve gRPC: %w", err)
+	case <-over:
+		a.stopGRPC(server, service)
+		<-served
+		return nil
+	}
+}
+
+// awaitTLS waits for the credentials.
+func (a *agent) awaitTLS(ctx context.Context) error {
+	deadline := a.clock.NewTimer(tlsPatience)
+	defer deadline.Stop()
+	look := a.clock.NewTicker(100 * time.Millisecond)
+	defer look.Stop()
+	for {
+		missing := ""
+		for _, name := range []string{identity.CertFile, identity.KeyFile, identity.RootFile} {
+			if _, err := os.Stat(filepath.Join(a.o.TLSDir, name)); err != nil && missing == "" {
+				missing = err.Error()
+			}
+		}
+		if missing == "" {
+			return nil
+		}
+		select {
+		case <-look.C():
+		case <-ctx.Done():
+			return nil
+		case <-deadline.C():
+			return fmt.Errorf("agent: --tls-dir: no credentials after %s: %s; the manager makes them as a Secret", tlsPatience, missing)
+		}
+	}
+}
+
+// fail ends the process with err, unless it is nil or comes of ending it.
+func (a *agent) fail(err error) {
+	if err == nil || errors.Is(err, http.ErrServerClosed) {
+		return
+	}
+	select {
+	case a.failure <- err:
+	default:
+	}
+}
+
+// engineLost ends the process: what the engine's library left behind can't be trusted.
+func (a *agent) engineLost(err error) {
+	a.state.failed("EngineFailed", err.Error())
+	a.fail(err)
+}
+
+// keep remembers e, to be closed at the end. It returns false when the end has come already.
+func (a *agent) keep(e engine.Engine) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ending {
+		a.engine = e
+	}
+	return !a.ending
+}
+
+func (a *agent) closeEngine() error {
+	a.mu.Lock()
+	e := a.engine
+	a.ending = true
+	a.mu.Unlock()
+	if e == nil {
+		return nil
+	}
+	return e.Close()
+}

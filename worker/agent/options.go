@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringfleet/ringfleet/worker/engine/llamacpp"
+)
+
+// Options are the settings of a worker. Each is a flag and an environment variable: --max-waiting is
+// RINGFLEET_MAX_WAITING. The flag wins.
+type Options struct {
+	// Model is the name that clients ask for; ModelUID and Revision are the InferenceModel and the revision of it that
+	// this process was made for. Calls that expect others are refused.
+	Model, ModelUID, Revision string
+	// Driver is what runs the model: llamacpp.
+	Driver string
+	// WeightsDir is the folder of the weights, and WeightsFile the file in it; empty means the only *.gguf there.
+	WeightsDir, WeightsFile string
+	// WeightsDigest is what the file must hash to, as sha256: and 64 hexadecimal digits. Empty checks nothing; checking
+	// reads the whole file at every start.
+	WeightsDigest string
+	// ContextTokens is the size of the KV cache in tokens, shared by all sequences, and the most that one may use.
+	ContextTokens int
+	// MaxSequences is the most requests that run together.
+	MaxSequences int
+	// KVCacheType is F16 or Q8, which takes half the memory and costs some precision.
+	KVCacheType string
+	// Threads compute. 0 takes the CPU limit less one, at least one. More threads than free cores make everything many
+	// times slower, because idle ones spin.
+	Threads int
+	// LibraryDir holds libllama and its devices.
+	LibraryDir string
+	// GRPCAddress serves the worker contract over mutual TLS, HTTPAddress probes, people and metrics in plain HTTP.
+	GRPCAddress, HTTPAddress string
+	// TLSDir holds tls.crt, tls.key and ca.crt; they are read again when they change.
+	TLSDir string
+	// Namespace is the one whose routers may call, and that the manager speaks for.
+	Namespace string
+	// PodName and PodUID are reported, so that others can tell which pod this is.
+	PodName, PodUID string
+	// DrainTimeout is how long running requests may take to finish after SIGTERM. The pod's grace must be longer.
+	DrainTimeout time.Duration
+	// MaxWaiting is the most requests that wait for a sequence; one more is refused.
+	MaxWaiting int
+
+	// CPULimit is the container's limit in whole cores, rounded up; 0 is unknown. It comes from CPU_LIMIT only.
+	CPULimit int
+	bad      []error // variables that could not be read
+}
+
+// Bind adds the flags to f. Defaults come from the environment.
+func (o *Options) Bind(f *flag.FlagSet) {
+	o.bind(f, os.Getenv)
+}
+
+func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
+	text := func(p *string, name, fallback, usage string, also ...string) {
+		v := fallback
+		for _, key := range append(also, variable(name)) {
+			if e := getenv(key); e != "" {
+				v = e
+			}
+		}
+		f.StringVar(p, name, v, usage)
+	}
+	number := func(p *int, name string, fallback int, usage string) {
+		f.IntVar(p, name, o.number(getenv, variable(name), fallback), usage)
+	}
+	text(&o.Model, "model", "", "name of the model as clients ask for it")
+	text(&o.ModelUID, "model-uid", "", "UID of the InferenceModel")
+	text(&o.Revision, "revision", "", "revision of the InferenceModel")
+	text(&o.Driver, "driver", "llamacpp", "what runs the model: llamacpp")
+	text(&o.WeightsDir, "weights-dir", "/weights", "folder of the weights")
+	text(&o.WeightsFile, "weights-file", "", "file of the weights in that folder (default: the only *.gguf)")
+	text(&o.WeightsDigest, "weights-digest", "", "sha256:… that the file must have")
+	number(&o.ContextTokens, "context-tokens", 8192, "tokens in the KV cache, shared by all sequences")
+	number(&o.MaxSequences, "max-sequences", 16, "requests that run together")
+	text(&o.KVCacheType, "kv-cache-type", "F16", "precision of the KV cache: F16 or Q8")
+	number(&o.Threads, "threads", 0, "threads that compute (0: the CPU limit less one)")
+	text(&o.LibraryDir, "library-dir", "/lib/llama", "folder of libllama")
+	text(&o.GRPCAddress, "grpc-address", ":9443", "address of the worker contract")
+	text(&o.HTTPAddress, "http-address", ":8080", "address of /health, /livez, /readyz and /metrics")
+	text(&o.TLSDir, "tls-dir", "/etc/ringfleet/tls", "folder of tls.crt, tls.key and ca.crt")
+	text(&o.Namespace, "namespace", "", "namespace whose routers and manager may call", "POD_NAMESPACE")
+	text(&o.PodName, "pod-name", "", "name of this pod", "POD_NAME")
+	text(&o.PodUID, "pod-uid", "", "UID of this pod", "POD_UID")
+	number(&o.MaxWaiting, "max-waiting", 512, "requests that wait for a sequence")
+	drain := 10 * time.Minute
+	if e := getenv(variable("drain-timeout")); e != "" {
+		var err error
+		if drain, err = time.ParseDuration(e); err != nil {
+			o.bad = append(o.bad, fmt.Errorf("%s: %q is not a duration such as 600s", variable("drain-timeout"), e))
+		}
+	}
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", drain, "time for running requests to finish after SIGTERM")
+	o.CPULimit = o.number(getenv, "CPU_LIMIT", 0)
+}
+
+// number reads a variable; what is not a number is reported by Validate.
+func (o *Options) number(getenv func(string) string, key string, fallback int) int {
+	e := getenv(key)
+	if e == "" {
+		return fallback
+	}
+	n, err := strconv.Atoi(e)
+	if err != nil {
+		o.bad = append(o.bad, fmt.Errorf("%s: %q is not a whole number", key, e))
+		return fallback
+	}
+	return n
+}
+
+func variable(name string) string {
+	return "RINGFLEET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+// Validate returns every setting that can't work, by its flag and value.
+func (o *Options) Validate() error {
+	errs := append([]error(nil), o.bad...)
+	bad := func(flag string, value any, want string) {
+		errs = append(errs, fmt.Errorf("--%s %v: want %s", flag, value, want))
+	}
+	for _, s := range []struct{ flag, value string }{
+		{"model", o.Model}, {"namespace", o.Namespace}, {"weights-dir", o.WeightsDir}, {"library-dir", o.LibraryDir},
+		{"tls-dir", o.TLSDir}, {"grpc-address", o.GRPCAddress}, {"http-address", o.HTTPAddress},
+	} {
+		if s.value == "" {
+			bad(s.flag, `""`, "a value")
+		}
+	}
+	if o.Driver != "llamacpp" {
+		bad("driver", o.Driver, "llamacpp")
+	}
+	if o.KVCacheType != string(llamacpp.F16) && o.KVCacheType != string(llamacpp.Q8) {
+		bad("kv-cache-type", o.KVCacheType, "F16 or Q8")
+	}
+	for _, n := range []struct {
+		flag               string
+		value, least, most int
+	}{
+		{"context-tokens", o.ContextTokens, 256, 4 << 20},
+		{"max-sequences", o.MaxSequences, 1, 128},
+		{"threads", o.Threads, 0, 1024},
+		{"max-waiting", o.MaxWaiting, 1, 100_000},
+	} {
+		if n.value < n.least || n.value > n.most {
+			bad(n.flag, n.value, fmt.Sprintf("%d to %d", n.least, n.most))
+		}
+	}
+	if o.DrainTimeout < 0 {
+		bad("drain-timeout", o.DrainTimeout, "0s or more")
+	}
+	if o.CPULimit < 0 {
+		errs = append(errs, fmt.Errorf("CPU_LIMIT %d: want 0 or more", o.CPULimit))
+	}
+	return errors.Join(errs...)
+}
+
+// threads returns how many threads compute.
+func (o *Options) threads() int {
+	if o.Threads > 0 {
+		return o.Threads
+	}
+	limit := o.CPULimit
+	if limit == 0 {
+		limit = runtime.GOMAXPROCS(0)
+	}
+	return max(limit-1, 1)
+}
