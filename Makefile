@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-VERSION ?= 0.1.0
+VERSION ?= $(shell sed -n 's/^appVersion: //p' charts/ringfleet/Chart.yaml)
 TOOL := go tool -modfile=hack/tools.mod
 # Packages whose tests need neither an API server nor a cluster.
 UNIT = $(shell go list ./... | grep -vE '/test/(env|e2e|bench)($$|/)')
