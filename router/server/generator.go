@@ -1,0 +1,156 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/router/gateway"
+	"github.com/ringfleet/ringfleet/router/openai"
+	"github.com/ringfleet/ringfleet/router/placement"
+	"github.com/ringfleet/ringfleet/router/upstream"
+)
+
+// generator gives the gateway's calls to package upstream, and puts what comes back into the gateway's words.
+type generator struct {
+	client  *upstream.Client
+	retried func(modelUID string)              // one more worker was asked
+	state   func(modelUID string) workersState // for the client's sentence where nobody can answer
+}
+
+// Generate is gateway.Generator's.
+func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stream, error) {
+	s, err := g.client.Generate(ctx, upstream.Request{
+		ModelUID: c.ModelUID, Key: c.Key, RequestID: c.RequestID, Tried: c.Tried, FirstByte: c.FirstByte, Idle: c.Idle,
+		Proto: &workerv1.GenerateRequest{
+			Prompt:    &workerv1.GenerateRequest_Chat{Chat: &workerv1.ChatPrompt{Messages: c.Messages}},
+			Sampling:  &workerv1.Sampling{Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed},
+			MaxTokens: c.MaxTokens, Stop: c.Stop,
+		},
+	})
+	if err != nil {
+		return nil, g.fault(c, err)
+	}
+	for range s.Attempts() - 1 {
+		g.retried(c.ModelUID)
+	}
+	return &stream{Stream: s, g: g, call: c, prompt: s.PromptTokens()}, nil
+}
+
+// stream is one call's output.
+type stream struct {
+	*upstream.Stream
+	g      *generator
+	call   *gateway.Call
+	prompt uint32 // not told yet
+}
+
+// Next is gateway.Stream's.
+func (s *stream) Next() (gateway.Event, error) {
+	r, err := s.Stream.Next()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = &upstream.Error{Kind: upstream.ErrLost, Worker: s.Worker(), Detail: "read beyond the end"}
+		}
+		return gateway.Event{}, s.g.fault(s.call, err)
+	}
+	event := gateway.Event{PromptTokens: s.prompt, Text: r.GetDelta().GetText(), Tokens: len(r.GetDelta().GetTokens())}
+	s.prompt = 0
+	if f := r.GetFinish(); f != nil {
+		event.Finish = openai.FinishStop
+		if f.GetReason() == workerv1.FinishReason_FINISH_REASON_LENGTH {
+			event.Finish = openai.FinishLength
+		}
+		u := f.GetUsage()
+		event.Usage = openai.Usage{Prompt: u.GetPromptTokens(), Completion: u.GetCompletionTokens(), Cached: u.GetCachedTokens()}
+	}
+	return event, nil
+}
+
+// fault puts an error of package upstream into the gateway's words. The end of the call's context stays what it is.
+func (g *generator) fault(c *gateway.Call, err error) error {
+	f := &gateway.Fault{Kind: gateway.Lost, Err: err}
+	var on *upstream.Error
+	if errors.As(err, &on) {
+		f.Worker = on.Worker
+	}
+	var invalid *upstream.InvalidError
+	var none *placement.NoWorkerError
+	switch {
+	case errors.As(err, &invalid):
+		f.Kind, f.Message = gateway.Invalid, invalid.Message
+		f.Param = param(invalid.Field)
+		f.TooLong = tooLong(invalid)
+	case errors.Is(err, upstream.ErrBusy):
+		f.Kind = gateway.Busy
+	case errors.Is(err, upstream.ErrFirstByte):
+		f.Kind = gateway.NoFirstByte
+		f.Message = fmt.Sprintf("The worker sent no token within %s.", c.FirstByte)
+	case errors.Is(err, upstream.ErrIdle):
+		f.Kind = gateway.Silent
+		f.Message = fmt.Sprintf("The worker sent nothing for %s before the answer was complete.", c.Idle)
+	case errors.As(err, &none):
+		f.Kind, f.Message = g.state(c.ModelUID).say()
+	case errors.Is(err, placement.ErrNoWorker): // they were asked, and refused
+		f.Kind, f.Message, f.RetryAfter = gateway.NoCapacity, "No worker of the model took the request.", 2*time.Second
+	case errors.Is(err, upstream.ErrFailed):
+		f.Message = "The worker's engine failed."
+	case errors.Is(err, upstream.ErrLost):
+	default:
+		return err
+	}
+	return f
+}
+
+// param is the client's name for a field of a worker's request, or "".
+func param(field string) string {
+	known := []string{"messages", "max_tokens", "temperature", "top_p", "seed", "stop"}
+	name := field[strings.LastIndexByte(field, '.')+1:]
+	if root, _, _ := strings.Cut(name, "["); slices.Contains(known, root) {
+		return name
+	}
+	if strings.HasPrefix(field, "messages[") {
+		return field
+	}
+	return ""
+}
+
+// tooLong reports whether a worker refuses a request because prompt and answer don't fit. Workers say so in words.
+func tooLong(e *upstream.InvalidError) bool {
+	return (e.Field == "messages" || e.Field == "max_tokens") && strings.Contains(e.Message, " tokens") && strings.Contains(e.Message, " holds ")
+}
+
+// workersState is what a model's workers do while none of them is in the ring.
+type workersState struct {
+	candidates, failed int
+	stage              workerv1.Stage // of the one that is furthest
+	percent            *uint32
+}
+
+// say tells a client what it waits for.
+func (w workersState) say() (gateway.Kind, string) {
+	switch {
+	case w.candidates == 0:
+		return gateway.NoCapacity, "The model has no worker now."
+	case w.failed == w.candidates:
+		return gateway.NoCapacity, fmt.Sprintf("None of the model's %d workers can load it; their InferenceModel says why.", w.candidates)
+	}
+	doing := map[workerv1.Stage]string{
+		workerv1.Stage_STAGE_FETCHING: "fetching the weights",
+		workerv1.Stage_STAGE_LOADING:  "loading the model",
+		workerv1.Stage_STAGE_LOADED:   "about to be admitted",
+		workerv1.Stage_STAGE_DRAINING: "going away",
+	}[w.stage]
+	if doing == "" {
+		doing = "not heard yet"
+	}
+	if w.percent != nil {
+		doing += fmt.Sprintf(", %d %% done", *w.percent)
+	}
+	return gateway.Loading, fmt.Sprintf("None of the model's %d workers takes requests yet; the furthest is %s.", w.candidates, doing)
+}

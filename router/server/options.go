@@ -1,0 +1,84 @@
+package server
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+)
+
+// Options are the settings of a router. Each is a flag and an environment variable: --max-body-bytes is
+// RINGFLEET_MAX_BODY_BYTES. The flag wins. Heartbeat, ring and timeouts are not here: they come live from the
+// InferenceRouter.
+type Options struct {
+	// Namespace is the one whose models are served, and RouterName the InferenceRouter that holds the settings.
+	Namespace, RouterName string
+	// PodName is what the router calls itself in answers to the manager.
+	PodName string
+	// HTTPAddress serves clients, GRPCAddress the manager over mutual TLS, OpsAddress probes and metrics.
+	HTTPAddress, GRPCAddress, OpsAddress string
+	// TLSDir holds tls.crt, tls.key and ca.crt; they are read again when they change.
+	TLSDir string
+	// DrainSettle is how long after SIGTERM new requests are still served, while others learn that this router goes.
+	DrainSettle time.Duration
+	// DrainTimeout is how long after SIGTERM running requests may take. The pod's grace must be longer.
+	DrainTimeout time.Duration
+	// MaxBodyBytes bounds the body of a request. Each request holds its body in memory until it ends.
+	MaxBodyBytes int64
+	// Kubeconfig is used instead of the pod's service account. Empty inside a cluster.
+	Kubeconfig string
+
+	bad []error // variables that could not be read
+}
+
+// Bind adds the flags to f, and takes what the environment says.
+func (o *Options) Bind(f *flag.FlagSet) { o.bind(f, os.Getenv) }
+
+func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
+	f.StringVar(&o.Namespace, "namespace", "", "namespace whose models are served (also POD_NAMESPACE)")
+	f.StringVar(&o.RouterName, "router-name", "default", "InferenceRouter that holds heartbeat, ring and timeouts")
+	f.StringVar(&o.PodName, "pod-name", "", "name of this pod (also POD_NAME)")
+	f.StringVar(&o.HTTPAddress, "http-address", ":8080", "address for clients")
+	f.StringVar(&o.GRPCAddress, "grpc-address", ":9443", "address for the manager")
+	f.StringVar(&o.OpsAddress, "ops-address", ":8081", "address of /livez, /readyz and /metrics")
+	f.StringVar(&o.TLSDir, "tls-dir", "/etc/ringfleet/tls", "folder of tls.crt, tls.key and ca.crt")
+	f.DurationVar(&o.DrainSettle, "drain-settle", 5*time.Second, "time after SIGTERM in which new requests are still served")
+	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Minute, "time for running requests to finish after SIGTERM")
+	f.Int64Var(&o.MaxBodyBytes, "max-body-bytes", 10<<20, "most bytes in the body of a request")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for use outside a cluster")
+	also := map[string]string{"namespace": "POD_NAMESPACE", "pod-name": "POD_NAME"}
+	f.VisitAll(func(x *flag.Flag) {
+		own := "RINGFLEET_" + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))
+		for _, key := range []string{also[x.Name], own} {
+			if key == "" || getenv(key) == "" {
+				continue
+			}
+			if err := f.Set(x.Name, getenv(key)); err != nil {
+				o.bad = append(o.bad, fmt.Errorf("%s %q: %v", key, getenv(key), err))
+			}
+		}
+	})
+}
+
+// Validate returns every setting that can't work, by its flag and value.
+func (o *Options) Validate() error {
+	errs := append([]error(nil), o.bad...)
+	for _, s := range []struct{ flag, value string }{
+		{"namespace", o.Namespace}, {"router-name", o.RouterName}, {"pod-name", o.PodName}, {"tls-dir", o.TLSDir},
+		{"http-address", o.HTTPAddress}, {"grpc-address", o.GRPCAddress}, {"ops-address", o.OpsAddress},
+	} {
+		if s.value == "" {
+			errs = append(errs, fmt.Errorf("--%s is empty: want a value", s.flag))
+		}
+	}
+	if o.DrainSettle < 0 || o.DrainTimeout < o.DrainSettle {
+		errs = append(errs, fmt.Errorf("--drain-settle %s, --drain-timeout %s: want 0s or more, and the second not below the first",
+			o.DrainSettle, o.DrainTimeout))
+	}
+	if o.MaxBodyBytes < 1<<10 || o.MaxBodyBytes > 1<<30 {
+		errs = append(errs, fmt.Errorf("--max-body-bytes %d: want from %d to %d", o.MaxBodyBytes, 1<<10, 1<<30))
+	}
+	return errors.Join(errs...)
+}

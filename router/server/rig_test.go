@@ -1,0 +1,359 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ringfleet/ringfleet/api/identity"
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/router/discovery"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// hangs bounds what would otherwise never end.
+const hangs = 60 * time.Second
+
+// authority issues the certificates of a fleet.
+type authority struct {
+	t    *testing.T
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &authority{t: t, key: key}
+	a.cert = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}, nil, key)
+	return a
+}
+
+func (a *authority) sign(c, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
+	a.t.Helper()
+	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	if parent == nil {
+		parent = c
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert
+}
+
+// folder returns a folder of credentials, as a Secret mounts it.
+func (a *authority) folder(id identity.ID) string {
+	a.t.Helper()
+	dir := a.t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	cert := a.sign(&x509.Certificate{URIs: []*url.URL{id.URI()},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, a.cert, key)
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		identity.CertFile: {Type: "CERTIFICATE", Bytes: cert.Raw},
+		identity.KeyFile:  {Type: "PRIVATE KEY", Bytes: private},
+		identity.RootFile: {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// as returns credentials of a role in namespace ns for its client or server side.
+func (a *authority) as(role identity.Role, side func(dir string) (credentials.TransportCredentials, func(), error)) credentials.TransportCredentials {
+	a.t.Helper()
+	creds, end, err := side(a.folder(identity.ID{Namespace: "ns", Role: role}))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.t.Cleanup(end)
+	return creds
+}
+
+func serverSide(dir string) (credentials.TransportCredentials, func(), error) {
+	p, err := identity.Files(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := identity.ServerCredentials(p, identity.In("ns", identity.Router))
+	return c, p.Close, err
+}
+
+func clientSide(dir string) (credentials.TransportCredentials, func(), error) {
+	p, err := identity.Files(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := identity.ClientCredentials(p, identity.In("ns", identity.Router))
+	return c, p.Close, err
+}
+
+// fakeWorker reports that it has loaded its model, and answers "Hello" once it may.
+type fakeWorker struct {
+	workerv1.UnimplementedWorkerServer
+	name, address string
+	mayAnswer     <-chan struct{}
+
+	mu    sync.Mutex
+	calls []*workerv1.GenerateRequest
+}
+
+func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[workerv1.Report]) error {
+	tick := time.NewTicker(time.Duration(r.GetIntervalMilliseconds()) * time.Millisecond)
+	defer tick.Stop()
+	for n := uint64(1); ; n++ {
+		if err := s.Send(&workerv1.Report{InstanceId: w.name + "-a", Model: "m", ModelUid: "uid-m", Revision: "r1", PodName: w.name,
+			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n}); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-s.Context().Done():
+			return nil
+		}
+	}
+}
+
+func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
+	w.mu.Lock()
+	w.calls = append(w.calls, r)
+	w.mu.Unlock()
+	send := func(e *workerv1.GenerateResponse) { _ = s.Send(e) }
+	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{Accepted: &workerv1.Accepted{PromptTokens: 4}}})
+	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "Hel", Tokens: []uint32{1}}}})
+	select {
+	case <-w.mayAnswer:
+	case <-s.Context().Done():
+		return s.Context().Err()
+	}
+	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "lo", Tokens: []uint32{2}}}})
+	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Finish{Finish: &workerv1.Finish{
+		Reason: workerv1.FinishReason_FINISH_REASON_LENGTH, Usage: &workerv1.Usage{PromptTokens: 4, CompletionTokens: 2}}}})
+	return nil
+}
+
+func (w *fakeWorker) seen() []*workerv1.GenerateRequest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]*workerv1.GenerateRequest(nil), w.calls...)
+}
+
+// states is a source.
+type states chan discovery.State
+
+func (s states) Run(ctx context.Context, tell func(discovery.State)) error {
+	for {
+		select {
+		case state := <-s:
+			tell(state)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// rig is a running router with two workers.
+type rig struct {
+	*router
+	t       *testing.T
+	ca      *authority
+	states  states
+	workers []*fakeWorker
+	answer  chan struct{} // close it and the workers finish their answers
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+// start runs a router. It is stopped and waited for at the end of the test.
+func start(t *testing.T, change func(*Options)) *rig {
+	t.Helper()
+	r := &rig{t: t, ca: newAuthority(t), states: make(states), answer: make(chan struct{}), ended: make(chan error, 1)}
+	for i := range 2 {
+		r.worker(fmt.Sprintf("w-%d", i))
+	}
+	o := Options{Namespace: "ns", RouterName: "default", PodName: "router-0", HTTPAddress: "127.0.0.1:0", GRPCAddress: "127.0.0.1:0",
+		OpsAddress: "127.0.0.1:0", TLSDir: r.ca.folder(identity.ID{Namespace: "ns", Role: identity.Router}),
+		DrainTimeout: hangs, MaxBodyBytes: 1 << 20}
+	change(&o)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	started := make(chan *router, 1)
+	log := slog.New(slog.NewTextHandler(&testLog{t: t}, nil))
+	go func() { r.ended <- run(ctx, o, log, r.states, func(x *router) { started <- x }) }()
+	select {
+	case r.router = <-started:
+	case err := <-r.ended:
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop()
+		r.wait()
+		http.DefaultClient.CloseIdleConnections()
+	})
+	return r
+}
+
+// testLog keeps what the router logs for a test that fails.
+type testLog struct {
+	t  *testing.T
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *testLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.b.Len() == 0 {
+		l.t.Cleanup(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if l.t.Failed() {
+				l.t.Log(l.b.String())
+			}
+		})
+	}
+	return l.b.Write(p)
+}
+
+// wait waits for the router's end and keeps its error for the next caller.
+func (r *rig) wait() error {
+	r.t.Helper()
+	select {
+	case err := <-r.ended:
+		r.ended <- err
+		return err
+	case <-time.After(hangs):
+		r.t.Fatal("hangs: the router's end")
+		return nil
+	}
+}
+
+func (r *rig) worker(name string) {
+	r.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	w := &fakeWorker{name: name, address: l.Addr().String(), mayAnswer: r.answer}
+	s := grpc.NewServer(grpc.Creds(r.ca.as(identity.Worker, serverSide)))
+	workerv1.RegisterWorkerServer(s, w)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	r.t.Cleanup(func() { s.Stop(); <-done })
+	r.workers = append(r.workers, w)
+}
+
+// fleetState is the cluster with model m and both workers.
+func (r *rig) fleetState() discovery.State {
+	m := discovery.Model{UID: "uid-m", Object: "m", Name: "m", ServedNames: []string{"m", "alias/of-m"}, Created: time.Unix(1e9, 0)}
+	for _, w := range r.workers {
+		m.Candidates = append(m.Candidates, discovery.Candidate{PodName: w.name, PodUID: w.name + "-uid", Address: w.address})
+	}
+	s := discovery.State{Synced: true, Models: []discovery.Model{m}, Settings: discovery.DefaultSettings()}
+	s.Settings.Heartbeat.Interval, s.Settings.Heartbeat.Timeout = 100*time.Millisecond, 50*time.Millisecond
+	return s
+}
+
+func (r *rig) url(listener int, path string) string {
+	return "http://" + r.listeners[listener].Addr().String() + path
+}
+
+// get returns the status and body of a GET.
+func (r *rig) get(listener int, path string) (int, string) {
+	resp, err := http.Get(r.url(listener, path))
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b)
+}
+
+// eventually polls until ok.
+func (r *rig) eventually(what string, ok func() bool) {
+	r.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(hangs)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			r.t.Fatal("hangs: " + what)
+		}
+	}
+}
+
+func (r *rig) ready() {
+	r.t.Helper()
+	r.states <- r.fleetState()
+	r.eventually("readiness", func() bool { status, _ := r.get(2, "/readyz"); return status == 200 })
+	r.eventually("both workers in the ring", func() bool {
+		v := r.fleet.board.View("uid-m")
+		return v != nil && v.InRing() == len(r.workers)
+	})
+}
+
+const (
+	ask       = `{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"x"}]}`
+	askStream = `{"model":"alias/of-m","stream":true,"messages":[{"role":"user","content":"x"}]}`
+)
+
+func (r *rig) chat(body string) (*http.Response, error) {
+	req, err := http.NewRequest(http.MethodPost, r.url(0, "/v1/chat/completions"), strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return http.DefaultClient.Do(req)
+}
+
+func body(t *testing.T, resp *http.Response) string {
+	t.Helper()
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

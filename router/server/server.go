@@ -1,0 +1,173 @@
+// Package server is the wiring of the router: its settings, its three listeners, how what the cluster says reaches the
+// ring and the gateway, and how the process ends. It decides only whether this router is ready, and when it stops.
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/utils/clock"
+
+	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
+	"github.com/ringfleet/ringfleet/router/discovery"
+	"github.com/ringfleet/ringfleet/router/gateway"
+	"github.com/ringfleet/ringfleet/router/metrics"
+	"github.com/ringfleet/ringfleet/router/openai"
+)
+
+// source tells what the cluster says; *discovery.Watcher is one.
+type source interface {
+	// Run tells every state until ctx ends, and returns ctx's error then.
+	Run(ctx context.Context, tell func(discovery.State)) error
+}
+
+// router is one process.
+type router struct {
+	options Options
+	clock   clock.WithDelayedExecution
+	log     *slog.Logger
+	fleet   *fleet
+	gateway *gateway.Handler
+	ops     *ops
+
+	http, probes *http.Server
+	grpc         *grpc.Server
+	endRequests  context.CancelCauseFunc // of the clients
+	listeners    []net.Listener          // http, grpc, ops
+}
+
+// Run serves until ctx ends, then drains. It returns nil after a drain, and an error where it could not start or a
+// listener broke.
+func Run(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	watcher, err := discovery.New(discovery.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Router: o.RouterName,
+		Log: logr.FromSlogHandler(log.Handler())})
+	if err != nil {
+		return err
+	}
+	return run(ctx, o, log, watcher, nil)
+}
+
+// run is Run with its surroundings. It calls started, where that is not nil, when all listeners are open.
+func run(ctx context.Context, o Options, log *slog.Logger, from source, started func(*router)) error {
+	k, err := openKeys(ctx, clock.RealClock{}, log, o.TLSDir, o.Namespace)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	r, err := newRouter(o, log, k)
+	if err != nil {
+		return err
+	}
+	defer r.fleet.Close()
+	if started != nil {
+		started(r)
+	}
+	watching, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	broken := make(chan error, 4)
+	r.serve(&group, broken)
+	group.Go(func() {
+		err := from.Run(watching, func(s discovery.State) { r.gateway.SetState(r.fleet.apply(s)) })
+		if watching.Err() == nil {
+			broken <- fmt.Errorf("watch namespace %s: %w", o.Namespace, err)
+		}
+	})
+	log.Info("the router serves", "http", r.listeners[0].Addr().String(), "grpc", r.listeners[1].Addr().String(),
+		"ops", r.listeners[2].Addr().String(), "namespace", o.Namespace, "router", o.RouterName)
+	select {
+	case <-ctx.Done():
+		r.drain()
+	case err = <-broken:
+	}
+	r.close()
+	stop()
+	group.Wait()
+	return err
+}
+
+// newRouter opens the listeners and builds what serves them.
+func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
+	r := &router{options: o, clock: clock.RealClock{}, log: log}
+	for _, l := range []struct{ flag, address string }{
+		{"http-address", o.HTTPAddress}, {"grpc-address", o.GRPCAddress}, {"ops-address", o.OpsAddress},
+	} {
+		config := net.ListenConfig{KeepAlive: 15 * time.Second}
+		listener, err := config.Listen(context.Background(), "tcp", l.address)
+		if err != nil {
+			r.closeListeners()
+			return nil, fmt.Errorf("--%s %s: %w", l.flag, l.address, err)
+		}
+		r.listeners = append(r.listeners, listener)
+	}
+	set := metrics.New()
+	r.fleet = newFleet(r.clock, clock.RealClock{}, k.toWorkers, logr.FromSlogHandler(log.Handler()), set)
+	r.gateway = gateway.New(gateway.Config{
+		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes,
+		Measure:   func(model string) gateway.Measure { return measure{set.Begin(model)} },
+		Generator: &generator{client: r.fleet.calls, retried: r.fleet.retried, state: r.fleet.state},
+	})
+	r.ops = newOps(r.fleet.ready, set)
+	quiet := slog.NewLogLogger(log.Handler(), slog.LevelDebug) // what clients do wrong on their connections
+	requests, end := context.WithCancelCause(context.Background())
+	r.endRequests = end
+	r.http = &http.Server{
+		Handler: r.gateway, ErrorLog: quiet,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10,
+		BaseContext: func(net.Listener) context.Context { return requests },
+	}
+	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: quiet,
+		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10}
+	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	routerv1.RegisterRouterServer(r.grpc, &statusServer{fleet: r.fleet, name: o.PodName})
+	return r, nil
+}
+
+// serve starts the three servers. What breaks one of them is sent to broken.
+func (r *router) serve(group *sync.WaitGroup, broken chan<- error) {
+	for i, serve := range []func(net.Listener) error{r.http.Serve, r.grpc.Serve, r.probes.Serve} {
+		group.Go(func() {
+			if err := serve(r.listeners[i]); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+				broken <- fmt.Errorf("serve %s: %w", r.listeners[i].Addr(), err)
+			}
+		})
+	}
+}
+
+func (r *router) closeListeners() {
+	for _, l := range r.listeners {
+		_ = io.Closer(l).Close()
+	}
+}
+
+// close ends what drain has left.
+func (r *router) close() {
+	r.endRequests(gateway.ErrShutdown)
+	_ = r.http.Close()
+	r.grpc.Stop()
+	_ = r.probes.Close()
+}
+
+// measure is gateway.Measure on the router's metrics.
+type measure struct{ *metrics.Request }
+
+// Finished ends the request's figures.
+func (m measure) Finished(outcome gateway.Outcome, took time.Duration, u openai.Usage) {
+	m.End(string(outcome), took, u.Prompt, u.Cached, u.Completion)
+}

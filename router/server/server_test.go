@@ -1,0 +1,229 @@
+package server
+
+import (
+	"context"
+	"flag"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"log/slog"
+
+	"github.com/ringfleet/ringfleet/api/identity"
+	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
+)
+
+func TestARouterServesOnceItKnowsTheFleet(t *testing.T) {
+	r := start(t, func(*Options) {})
+	if status, why := r.get(2, "/readyz"); status != 503 || !strings.Contains(why, "not synced") {
+		t.Errorf("ready before it knows anything: %d %s", status, why)
+	}
+	if status, _ := r.get(2, "/livez"); status != 200 {
+		t.Errorf("live %d", status)
+	}
+	if resp, err := r.chat(ask); err != nil || resp.StatusCode != 503 || !strings.Contains(body(t, resp), "router_starting") {
+		t.Errorf("a request before the first sync: %v %v", resp, err)
+	}
+	close(r.answer)
+	r.ready()
+
+	resp, err := r.chat(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := body(t, resp)
+	if resp.StatusCode != 200 || !strings.Contains(got, `"content":"Hello"`) || !strings.Contains(got, `"finish_reason":"length"`) ||
+		!strings.Contains(got, `"prompt_tokens":4,"completion_tokens":2`) {
+		t.Errorf("%d %s", resp.StatusCode, got)
+	}
+	if w := resp.Header.Get("X-Ringfleet-Worker"); w != "w-0" && w != "w-1" {
+		t.Errorf("worker %q", w)
+	}
+	if resp, err = r.chat(askStream); err != nil {
+		t.Fatal(err)
+	}
+	if got := body(t, resp); !strings.HasSuffix(got, "data: [DONE]\n\n") || !strings.Contains(got, `"content":"Hel"`) {
+		t.Errorf("stream %s", got)
+	}
+	calls := append(r.workers[0].seen(), r.workers[1].seen()...)
+	if len(calls) != 2 || calls[0].MaxTokens+calls[1].MaxTokens != 2 || calls[0].ExpectedRevision != "r1" ||
+		string(calls[0].GetChat().Messages) != `[{"role":"user","content":"x"}]` {
+		t.Errorf("workers saw %v", calls)
+	}
+	if a, b := len(r.workers[0].seen()), len(r.workers[1].seen()); a != 0 && b != 0 {
+		t.Errorf("one conversation met both workers: %d, %d", a, b)
+	}
+	if status, list := r.get(0, "/v1/models/alias%2Fof-m"); status != 200 || !strings.Contains(list, "alias/of-m") {
+		t.Errorf("%d %s", status, list)
+	}
+	_, figures := r.get(2, "/metrics")
+	for _, want := range []string{`ringfleet_router_requests_total{model="m",outcome="ok"} 2`, `ringfleet_router_ring_members{model="m"} 2`,
+		`ringfleet_router_requests_total{model="unknown",outcome="no_worker"} 1`, "ringfleet_router_synced 1",
+		`ringfleet_router_time_to_first_token_seconds_count{model="m"} 2`} {
+		if !strings.Contains(figures, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestTheManagerAsksForStatusAndNobodyElseMay(t *testing.T) {
+	r := start(t, func(*Options) {})
+	r.ready()
+	ask := func(role identity.Role) (*routerv1.StatusResponse, error) {
+		conn, err := grpc.NewClient(r.listeners[1].Addr().String(), grpc.WithTransportCredentials(r.ca.as(role, clientSide)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		return routerv1.NewRouterClient(conn).Status(t.Context(), &routerv1.StatusRequest{})
+	}
+	got, err := ask(identity.Manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Router != "router-0" || !got.Synced || len(got.Models) != 1 || got.Models[0].Model != "m" || got.Models[0].RingVersion == 0 {
+		t.Errorf("status %v", got)
+	}
+	for i, w := range got.Models[0].Workers {
+		if !w.InRing || w.Health != routerv1.Health_HEALTH_UP || w.PodName != r.workers[i].name || w.Report.GetInstanceId() != w.PodName+"-a" {
+			t.Errorf("worker %v", w)
+		}
+	}
+	if _, err := ask(identity.Worker); err == nil {
+		t.Error("a worker got an answer")
+	}
+}
+
+func TestWithoutWorkersAClientIsToldWhatItWaitsFor(t *testing.T) {
+	r := start(t, func(*Options) {})
+	s := r.fleetState()
+	s.Models[0].Candidates = nil
+	r.states <- s
+	r.eventually("readiness", func() bool { status, _ := r.get(2, "/readyz"); return status == 200 })
+	resp, err := r.chat(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := body(t, resp); resp.StatusCode != 503 || !strings.Contains(got, "no_capacity") || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("%d %s", resp.StatusCode, got)
+	}
+	s.Models = nil
+	r.states <- s
+	r.eventually("the model's end", func() bool { status, _ := r.get(0, "/v1/models/m"); return status == 404 })
+}
+
+func TestADrainFinishesWhatRunsAndServesWhatComesMeanwhile(t *testing.T) {
+	r := start(t, func(o *Options) { o.DrainSettle = 500 * time.Millisecond })
+	r.ready()
+	running, err := r.chat(askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	r.eventually("unreadiness", func() bool { status, _ := r.get(2, "/readyz"); return status == 503 })
+	late, err := r.chat(askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late.StatusCode != 200 || !late.Close {
+		t.Errorf("a request while it settles: %d, close %v", late.StatusCode, late.Close)
+	}
+	r.eventually("the listener's end", func() bool { status, _ := r.get(0, "/v1/models"); return status == 0 })
+	close(r.answer)
+	for _, resp := range []*http.Response{running, late} {
+		if got := body(t, resp); !strings.HasSuffix(got, "data: [DONE]\n\n") {
+			t.Errorf("cut: %s", got)
+		}
+	}
+	if err := r.wait(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestWhatOutlivesTheDrainGetsOneError(t *testing.T) {
+	r := start(t, func(o *Options) { o.DrainTimeout = 50 * time.Millisecond })
+	r.ready()
+	running, err := r.chat(askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.stop()
+	got := body(t, running)
+	if strings.Count(got, "server_shutdown") != 1 || strings.Contains(got, "[DONE]") || !strings.Contains(got, `"content":"Hel"`) {
+		t.Errorf("stream %s", got)
+	}
+	if err := r.wait(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestOptionsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
+	env := map[string]string{"POD_NAMESPACE": "ns", "POD_NAME": "p", "RINGFLEET_DRAIN_SETTLE": "7s", "RINGFLEET_HTTP_ADDRESS": ":1"}
+	var o Options
+	f := flag.NewFlagSet("router", flag.ContinueOnError)
+	o.bind(f, func(key string) string { return env[key] })
+	if err := f.Parse([]string{"--http-address=:2"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if o.Namespace != "ns" || o.PodName != "p" || o.DrainSettle != 7*time.Second || o.HTTPAddress != ":2" || o.MaxBodyBytes != 10<<20 {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestOptionsThatCannotWorkAreNamed(t *testing.T) {
+	env := map[string]string{"RINGFLEET_MAX_BODY_BYTES": "many", "RINGFLEET_DRAIN_TIMEOUT": "1s"}
+	var o Options
+	o.bind(flag.NewFlagSet("router", flag.ContinueOnError), func(key string) string { return env[key] })
+	err := o.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %s in %v", want, err)
+		}
+	}
+}
+
+func TestAMissingCertificateIsNamedAfterAWhile(t *testing.T) {
+	ca := newAuthority(t)
+	whole := ca.folder(identity.ID{Namespace: "ns", Role: identity.Router})
+	for name, c := range map[string]struct{ dir, file, want string }{
+		"no key":          {dir: whole, file: identity.KeyFile, want: identity.KeyFile + " does not exist"},
+		"another's":       {dir: ca.folder(identity.ID{Namespace: "ns", Role: identity.Worker}), want: "role/worker"},
+		"another place's": {dir: ca.folder(identity.ID{Namespace: "other", Role: identity.Router}), want: "ns/other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.file != "" {
+				if err := os.Remove(filepath.Join(c.dir, c.file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clock := clocktesting.NewFakeClock(time.Now())
+			done := make(chan error, 1)
+			go func() { done <- awaitFiles(context.Background(), clock, slog.New(slog.DiscardHandler), c.dir, "ns") }()
+			for {
+				select {
+				case err := <-done:
+					if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "Secret") {
+						t.Errorf("%v", err)
+					}
+					return
+				default:
+					if clock.HasWaiters() {
+						clock.Step(secretPoll)
+					}
+				}
+			}
+		})
+	}
+}
