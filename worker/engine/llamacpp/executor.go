@@ -201,7 +201,7 @@ func (x *executor) takeBack(ctx context.Context, items []engine.Item) error {
 
 // warm runs one step, so that the weights are read and the graph is built before the first request.
 func (x *executor) warm() error {
-	tokens := make([]engine.Token, min(8, x.caps.Vocab))
+	tokens := make([]engine.Token, min(2, x.caps.Vocab))
 	for i := range tokens {
 		tokens[i] = engine.Token(i)
 	}
