@@ -15,6 +15,9 @@ const (
 	windowBytes = 30 << 10
 )
 
+// firstBytes is the most memory that is taken for a body before any of it has come.
+const firstBytes = 64 << 10
+
 // body reads the request's body: JSON, not compressed, not too large and not too slowly.
 func (x *exchange) body() ([]byte, error) {
 	if err := jsonPlain(x.r.Header); err != nil {
@@ -25,7 +28,9 @@ func (x *exchange) body() ([]byte, error) {
 		return nil, &tooLargeError{most}
 	}
 	in := http.MaxBytesReader(x.w, x.r.Body, most)
-	buf := make([]byte, 0, max(x.r.ContentLength, 511)+1) // one more, so that the end is seen without growing
+	// The length that a client claims costs it nothing, so only a part of it is taken at its word; one byte more than
+	// the length, so that the end is seen without growing.
+	buf := make([]byte, 0, min(max(x.r.ContentLength, 511), firstBytes)+1)
 	rolled := 0
 	for {
 		if len(buf)-rolled >= windowBytes {

@@ -213,30 +213,41 @@ func (s *scanner) digits() int {
 	return s.i - from
 }
 
+// plain are the bytes that mean nothing special in a string.
+var plain = func() (t [256]bool) {
+	for c := range t {
+		t[c] = c >= 0x20 && c != '"' && c != '\\'
+	}
+	return t
+}()
+
 // quoted reads a string that begins here and reports whether it holds an escape.
 func (s *scanner) quoted() (escaped bool, err *Error) {
-	start := s.i
-	s.i++
-	for s.i < len(s.b) {
-		switch c := s.b[s.i]; {
-		case c == '"':
+	start, b := s.i, s.b
+	i := start + 1
+	for {
+		for i < len(b) && plain[b[i]] {
+			i++
+		}
+		s.i = i
+		switch {
+		case i >= len(b):
+			return false, fail(i, "a string without an end")
+		case b[i] == '"':
 			s.i++
-			if !utf8.Valid(s.b[start:s.i]) {
+			if !utf8.Valid(b[start:s.i]) {
 				return false, fail(start, "a string that is not UTF-8")
 			}
 			return escaped, nil
-		case c == '\\':
-			escaped = true
-			if err := s.escape(); err != nil {
-				return false, err
-			}
-		case c < 0x20:
-			return false, fail(s.i, "a control character in a string")
-		default:
-			s.i++
+		case b[i] != '\\':
+			return false, fail(i, "a control character in a string")
 		}
+		escaped = true
+		if err := s.escape(); err != nil {
+			return false, err
+		}
+		i = s.i
 	}
-	return false, fail(s.i, "a string without an end")
 }
 
 // escape reads one escape; a surrogate pair is one.

@@ -123,15 +123,15 @@ func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
 		Generator: &generator{client: r.fleet.calls, retried: r.fleet.retried, state: r.fleet.state},
 	})
 	r.ops = newOps(r.fleet.ready, set)
-	quiet := slog.NewLogLogger(log.Handler(), slog.LevelDebug) // what clients do wrong on their connections
+	lines := slog.NewLogLogger(log.Handler(), slog.LevelWarn) // what the servers themselves have to say
 	requests, end := context.WithCancelCause(context.Background())
 	r.endRequests = end
 	r.http = &http.Server{
-		Handler: r.gateway, ErrorLog: quiet,
+		Handler: r.gateway, ErrorLog: lines,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10,
 		BaseContext: func(net.Listener) context.Context { return requests },
 	}
-	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: quiet,
+	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: lines,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10}
 	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"flag"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,8 +13,6 @@ import (
 
 	"google.golang.org/grpc"
 	clocktesting "k8s.io/utils/clock/testing"
-
-	"log/slog"
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
@@ -119,7 +118,7 @@ func TestWithoutWorkersAClientIsToldWhatItWaitsFor(t *testing.T) {
 }
 
 func TestADrainFinishesWhatRunsAndServesWhatComesMeanwhile(t *testing.T) {
-	r := start(t, func(o *Options) { o.DrainSettle = 500 * time.Millisecond })
+	r := start(t, func(o *Options) { o.DrainSettle = 2 * time.Second })
 	r.ready()
 	running, err := r.chat(askStream)
 	if err != nil {
