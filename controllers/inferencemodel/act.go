@@ -50,8 +50,7 @@ func (r *Reconciler) applyService(ctx context.Context, s *scope) error {
 			return err
 		}
 	}
-	wrote, err := step.Apply(ctx, r.Client, &live, desired.Service(s.model), corev1ac.ExtractService)
-	s.acted = s.acted || wrote
+	_, err := step.Apply(ctx, r.Client, &live, desired.Service(s.model), corev1ac.ExtractService)
 	return err
 }
 
@@ -84,7 +83,6 @@ func (r *Reconciler) remove(ctx context.Context, s *scope) error {
 		if err != nil {
 			return fmt.Errorf("delete pod %s/%s: %w", d.w.pod.Namespace, d.w.name, err)
 		}
-		s.acted = true
 		if d.why == whyEnded {
 			tell(r.Events, s.model, workerEnded(d.w))
 		} else {
@@ -121,7 +119,6 @@ func (r *Reconciler) create(ctx context.Context, s *scope) error {
 		default:
 			return fmt.Errorf("create pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		s.acted = true
 	}
 	return nil
 }
@@ -145,7 +142,6 @@ func (r *Reconciler) setGates(ctx context.Context, s *scope) error {
 		if err != nil {
 			return fmt.Errorf("set the gate of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
-		s.acted = true
 		s.workers[i] = observeWorker(pod, s.view)
 		if g.opens() {
 			tell(r.Events, s.model, workerInRing(g))

@@ -47,10 +47,8 @@ func (r *Reconciler) createDefault(ctx context.Context, s *scope, o client.Objec
 	}
 	switch err := r.Client.Create(ctx, o, client.FieldOwner(step.Owner)); {
 	case err == nil:
-		s.acted = true
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
-		s.acted = true
 		return false, nil
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, errGone

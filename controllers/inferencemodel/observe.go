@@ -41,8 +41,6 @@ type scope struct {
 	confirmed bool
 	// rejected is why the API server refuses a pod; it is no error of the reconcile.
 	rejected error
-	// acted: something was written.
-	acted bool
 }
 
 // observe reads the pool, the router, the pods and the other models of the namespace, and decides who has which name.

@@ -48,7 +48,7 @@ type plan struct {
 	remove []removal
 	// create holds the ordinals of the workers to make.
 	create []int
-	// retry is when a pod that ended may be replaced; zero when none waits.
+	// retry is when a worker that is kept for now may be replaced; zero when none waits.
 	retry time.Time
 	// backoff is the count after this plan.
 	backoff backoff
@@ -63,8 +63,9 @@ type removal struct {
 // strangers: pods with the model's label that it does not control.
 //
 //   - A pod that ended is deleted and replaced, again and again with growing delays; until it is due it fills its place.
-//   - A worker of an older revision goes at once when it is not available, so that a mended object needs no help. Of the
-//     available ones as many go as leave no fewer than replicas - unavailable.
+//   - A worker of an older revision goes at once when it never was available, so that a mended object needs no help, and
+//     after comeback when it no longer is: a crash alone does not trade a good worker for one that may be broken. Of the
+//     others as many go as leave no fewer than replicas - unavailable.
 //   - Surplus goes in the order of victims.
 //   - New workers are made up to replicas, and up to replicas + surge with those of older revisions counted in.
 func decide(want wanted, workers, strangers []worker, b backoff, now time.Time) plan {
@@ -82,7 +83,7 @@ func decide(want wanted, workers, strangers []worker, b backoff, now time.Time) 
 				continue
 			}
 			places++
-		case outdated && !w.available:
+		case outdated && p.hopeless(w, now):
 			p.remove = append(p.remove, removal{w, whyOutdated})
 		case outdated:
 			old = append(old, w)
@@ -113,6 +114,22 @@ func (p *plan) replace(w worker, now time.Time) bool {
 	return true
 }
 
+// comeback is how long a worker of an older revision that was in the ring has to return to it, after a crash for example.
+const comeback = 30 * time.Second
+
+// hopeless reports whether w, of an older revision, will not serve again; while that is open, it notes when it will be
+// decided.
+func (p *plan) hopeless(w worker, now time.Time) bool {
+	if w.available || w.lost.IsZero() {
+		return !w.available
+	}
+	due := w.lost.Add(comeback)
+	if due.After(now) && (p.retry.IsZero() || due.Before(p.retry)) {
+		p.retry = due
+	}
+	return !due.After(now)
+}
+
 // shrink removes the surplus of current and returns the rest.
 func (p *plan) shrink(current []worker, replicas int) []worker {
 	surplus := len(current) - replicas
@@ -128,8 +145,8 @@ func (p *plan) shrink(current []worker, replicas int) []worker {
 
 // rollOut removes as many available workers of older revisions as may go now and returns the rest.
 func (p *plan) rollOut(current, old []worker, want wanted) []worker {
-	available := len(old)
-	for _, w := range current {
+	available := 0
+	for _, w := range slices.Concat(current, old) {
 		if w.available {
 			available++
 		}

@@ -113,7 +113,7 @@ func (f *fleet) change(what, name string) {
 	case "ready":
 		w.available = true
 	case "kill":
-		w.available = false
+		w.available, w.lost = false, f.now
 	case "fail":
 		w.available, w.ended = false, true
 	case "gone":

@@ -27,8 +27,9 @@ type worker struct {
 	// gated: the in-ring gate is True. instance and gatedContainer are for whom it was set.
 	gated                    bool
 	instance, gatedContainer string
-	// available: the gate is True and the pod is Ready.
+	// available: the gate is True and the pod is Ready. lost is when it ceased to be, zero when it never was.
 	available bool
+	lost      time.Time
 
 	// report is the youngest word of the worker itself, when there is one.
 	report   WorkerView
@@ -82,7 +83,23 @@ func observeWorker(pod *corev1.Pod, v View) worker {
 	}
 	w.report, w.reported = v.newest(pod.UID)
 	w.available = w.gated && w.gatedContainer == w.container && isTrue(pod, corev1.PodReady) && w.live()
+	if !w.available {
+		w.lost = lostAt(pod)
+	}
 	return w
+}
+
+// lostAt is when a pod that is not available ceased to be: when its gate closed, or else its readiness.
+func lostAt(pod *corev1.Pod) time.Time {
+	gate, ready := condition(pod, v1alpha1.GateInRing), condition(pod, corev1.PodReady)
+	switch {
+	case gate == nil:
+		return time.Time{}
+	case gate.Status != corev1.ConditionTrue || ready == nil:
+		return gate.LastTransitionTime.Time
+	default:
+		return ready.LastTransitionTime.Time
+	}
 }
 
 func isTrue(pod *corev1.Pod, t corev1.PodConditionType) bool {
