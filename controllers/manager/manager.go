@@ -74,6 +74,7 @@ func RunAt(ctx context.Context, cfg *rest.Config, o Options) error {
 		Controller: config.Controller{
 			MaxConcurrentReconciles: parallel,
 			ReconciliationTimeout:   reconcileTimeout,
+			SkipNameValidation:      ptr.To(true), // names are unique here, and tests run several managers in a process
 		},
 	})
 	if err != nil {

@@ -1,8 +1,10 @@
 package pki
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,9 +24,9 @@ type Authority struct {
 	key    types.NamespacedName
 	clock  clock.PassiveClock
 
-	mu      sync.Mutex // guards version and ca; held while the Secret is made, so that it is made once
-	version string     // the Secret's UID and resourceVersion that ca was read from
-	ca      *CA
+	mu   sync.Mutex        // guards data and ca; held while the Secret is made, so that it is made once
+	data map[string][]byte // what ca was read from
+	ca   *CA
 }
 
 // NewAuthority returns the authority in the Secret key. Reads go to reader, a cache of that Secret; live asks the API
@@ -46,8 +48,7 @@ func (a *Authority) Get(ctx context.Context) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate authority in Secret %s: %w", a.key, err)
 	}
-	version := string(secret.UID) + "/" + secret.ResourceVersion
-	if a.ca != nil && a.version == version {
+	if a.ca != nil && maps.EqualFunc(a.data, secret.Data, bytes.Equal) {
 		return a.ca, nil
 	}
 	ca, err := ParseCA(secret.Data)
@@ -55,7 +56,7 @@ func (a *Authority) Get(ctx context.Context) (*CA, error) {
 		return nil, fmt.Errorf("the certificate authority in Secret %s can't be used: %w; restore the Secret from a backup, "+
 			"or delete it to get a new authority (workers and routers lose each other for about two minutes)", a.key, err)
 	}
-	a.ca, a.version = ca, version
+	a.ca, a.data = ca, secret.Data
 	return ca, nil
 }
 
