@@ -24,7 +24,7 @@ func Names(file string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the image archive: %w", err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	names, err := names(f)
 	if err != nil {
 		return nil, fmt.Errorf("image archive %s: %w", file, err)

@@ -108,7 +108,7 @@ func (b Builder) lock(ctx context.Context, name string) (func(), error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { f.Close() }, nil
+			return func() { _ = f.Close() }, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("take the build lock %s: %w", f.Name(), errors.Join(err, f.Close()))
@@ -140,7 +140,7 @@ func (b Builder) build(ctx context.Context, c Component, s source, dir, target s
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer func() { _ = os.RemoveAll(tmp) }() // a later build removes what stays
 	began := b.Clock.Now()
 	b.say("%s: downloading modules and counting packages", label(c, s))
 	packages, err := b.watch(ctx, c.Name+": modules downloaded", 0, goTool(ctx, dir, append([]string{"list", "-deps"}, c.Packages...)...))
@@ -235,4 +235,5 @@ func goTool(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	return c
 }
 
-func (b Builder) say(format string, args ...any) { fmt.Fprintf(b.Out, format+"\n", args...) }
+// say writes a line of progress; a reader who has gone does not stop a build.
+func (b Builder) say(format string, args ...any) { _, _ = fmt.Fprintf(b.Out, format+"\n", args...) }

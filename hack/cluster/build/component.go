@@ -101,16 +101,16 @@ func requiredVersion(mod, module string) string {
 
 // folder names the cache folder of a component: it changes with anything that the binaries depend on.
 func folder(c Component, s source) string {
-	h := sha256.New()
+	h := sha256.New() // a hash never refuses a write
 	var names []string
 	for n := range s.files {
 		names = append(names, n)
 	}
 	slices.Sort(names)
 	for _, n := range names {
-		fmt.Fprintf(h, "%s %d\n%s\n", n, len(s.files[n]), s.files[n])
+		_, _ = fmt.Fprintf(h, "%s %d\n%s\n", n, len(s.files[n]), s.files[n])
 	}
-	fmt.Fprintf(h, "%s %s %s %q %q\n", s.goVersion, s.platform, c.LinkerFlags, c.Packages, c.Links)
+	_, _ = fmt.Fprintf(h, "%s %s %s %q %q\n", s.goVersion, s.platform, c.LinkerFlags, c.Packages, c.Links)
 	version := s.version
 	if version == "" {
 		version = "local"

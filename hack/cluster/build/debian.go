@@ -46,7 +46,9 @@ func Packages(ctx context.Context, out io.Writer) error {
 		return nil
 	}
 	list := strings.Join(lacks, " ")
-	fmt.Fprintf(out, "installing Debian packages: %s\n", list)
+	if _, err := fmt.Fprintf(out, "installing Debian packages: %s\n", list); err != nil {
+		return err
+	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("install %s: no apt-get here; install what has these programs yourself", list)
 	}

@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -29,8 +30,8 @@ func (b Builder) EnsurePause(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	if err := archive.Write(f, archive.Image{Name: config.PauseImage, Architecture: runtime.GOARCH, File: "/pause", Content: content}); err != nil {
+	err = archive.Write(f, archive.Image{Name: config.PauseImage, Architecture: runtime.GOARCH, File: "/pause", Content: content})
+	if err := errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}
 	if err := os.Rename(f.Name(), target); err != nil {

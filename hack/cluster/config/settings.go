@@ -128,6 +128,14 @@ func (s Settings) validate() error {
 	if !strings.HasPrefix(s.State, "/") {
 		errs = append(errs, fmt.Errorf("--state %q: want an absolute path", s.State))
 	}
+	if s.NodeMilliCPU < 0 || s.NodeMiB < 0 {
+		errs = append(errs, errors.New("--node-cpu, --node-memory: want 0 or more"))
+	}
+	return errors.Join(append(errs, s.validateNodes(), s.validateNets())...)
+}
+
+func (s Settings) validateNodes() error {
+	var errs []error
 	if len(s.Nodes) == 0 || len(s.Nodes) > 64 {
 		errs = append(errs, fmt.Errorf("--nodes: want 1 to 64 names, got %d", len(s.Nodes)))
 	}
@@ -139,6 +147,11 @@ func (s Settings) validate() error {
 			errs = append(errs, fmt.Errorf("--nodes: %q is named twice", n))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (s Settings) validateNets() error {
+	var errs []error
 	nets := []netip.Prefix{s.Net, s.PodNet, s.ServiceNet}
 	for i, a := range nets {
 		for _, b := range nets[:i] {
@@ -147,10 +160,15 @@ func (s Settings) validate() error {
 			}
 		}
 	}
-	if s.NodeMilliCPU < 0 || s.NodeMiB < 0 {
-		errs = append(errs, errors.New("--node-cpu, --node-memory: want 0 or more"))
-	}
 	return errors.Join(errs...)
+}
+
+// Keeping is s with the nodes that were added to old before: who names the first ones only means all of them.
+func (s Settings) Keeping(old Settings) Settings {
+	if n := len(s.Nodes); n <= len(old.Nodes) && slices.Equal(s.Nodes, old.Nodes[:n]) {
+		s.Nodes = old.Nodes
+	}
+	return s
 }
 
 // Extends says why s may not follow old on a cluster that exists, or returns nil: nodes may be appended and

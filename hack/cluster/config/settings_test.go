@@ -112,6 +112,22 @@ func TestAnExistingClusterTakesMoreNodesAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestWhoNamesTheFirstNodesMeansAllOfThem(t *testing.T) {
+	old := settings(t, "--nodes=n1,n2,n3")
+	for name, tc := range map[string]struct{ nodes, want string }{
+		"the first ones":        {"n1,n2", "n1,n2,n3"},
+		"all of them":           {"n1,n2,n3", "n1,n2,n3"},
+		"one more":              {"n1,n2,n3,n4", "n1,n2,n3,n4"},
+		"others are not merged": {"n2", "n2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := strings.Join(settings(t, "--nodes="+tc.nodes).Keeping(old).Nodes, ","); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestAnEvenShareOfTheMachineIsTheDefault(t *testing.T) {
 	m := config.Machine{MilliCPU: 8000, MiB: 10000}
 	if got := settings(t).Share(m); got != (config.Machine{MilliCPU: 4000, MiB: 5000}) {

@@ -44,7 +44,8 @@ func (c *Cluster) file(parts ...string) string {
 	return filepath.Join(append([]string{c.Settings.State}, parts...)...)
 }
 
-func (c *Cluster) say(format string, args ...any) { fmt.Fprintf(c.Out, format+"\n", args...) }
+// say writes a line; a reader who has gone stops no command.
+func (c *Cluster) say(format string, args ...any) { _, _ = fmt.Fprintf(c.Out, format+"\n", args...) }
 
 // stored reads the settings that up wrote; ok is false when there is no cluster.
 func (c *Cluster) stored() (s config.Settings, ok bool, err error) {
@@ -89,7 +90,7 @@ func (c *Cluster) lock(ctx context.Context) (unlock func(), err error) {
 		}
 		err = syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil && same(dir, c.Settings.State) {
-			return func() { dir.Close() }, nil
+			return func() { _ = dir.Close() }, nil
 		}
 		if err := dir.Close(); err != nil {
 			return nil, err
@@ -135,12 +136,12 @@ func (c *Cluster) dirOf(name string) (string, error) {
 	return member.Dir(c.Settings, name), nil
 }
 
-// write replaces a file at once.
-func write(file string, text []byte, mode os.FileMode) error {
+// write replaces a file at once; only its owner may read it.
+func write(file string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", text, mode); err != nil {
+	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)

@@ -58,7 +58,7 @@ func (c *Cluster) makeKeys() (keys, error) {
 	if err != nil {
 		return k, err
 	}
-	if err := write(c.Kubeconfig(), []byte(c.kubeconfig(k, admin)), 0o600); err != nil {
+	if err := write(c.Kubeconfig(), []byte(c.kubeconfig(k, admin))); err != nil {
 		return k, err
 	}
 	for _, f := range []struct {
@@ -66,7 +66,7 @@ func (c *Cluster) makeKeys() (keys, error) {
 		text []byte
 	}{{"ca.key", k.authority.KeyPEM}, {"sa.key", k.saPrivate}, {"sa.pub", k.saPublic}, {"admin.crt", admin.Cert},
 		{"admin.key", admin.Key}, {"ca.crt", k.authority.CertPEM}} {
-		if err := write(c.file(pkiDir, f.name), f.text, 0o600); err != nil {
+		if err := write(c.file(pkiDir, f.name), f.text); err != nil {
 			return k, fmt.Errorf("write the cluster's keys: %w", err)
 		}
 	}
@@ -108,7 +108,7 @@ func (c *Cluster) configure(name string, k keys, m config.Machine) error {
 		files[f+".kubeconfig"] = []byte(c.kubeconfig(k, p))
 	}
 	for f, text := range files {
-		if err := write(filepath.Join(member.Dir(c.Settings, name), member.ConfigDir, f), text, 0o600); err != nil {
+		if err := write(filepath.Join(member.Dir(c.Settings, name), member.ConfigDir, f), text); err != nil {
 			return fmt.Errorf("write the files of %s: %w", name, err)
 		}
 	}

@@ -103,7 +103,7 @@ func (c *Cluster) remember(file string) (entry, error) {
 	if err != nil {
 		return e, err
 	}
-	if err := write(c.file(imagesDir, stockFile), text, 0o600); err != nil {
+	if err := write(c.file(imagesDir, stockFile), text); err != nil {
 		return e, fmt.Errorf("write the list of images: %w", err)
 	}
 	for _, f := range unneeded {
@@ -140,7 +140,7 @@ func copyFile(from, to string) (digest string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	out, err := os.Create(to)
 	if err != nil {
 		return "", err

@@ -94,7 +94,7 @@ func TestAFailureNamesTheComponentTheLogAndItsLastLines(t *testing.T) {
 		filepath.Join(dir, "status.json"): `{"pid":1,"components":[{"name":"kubelet","exits":2,"lastExit":"exit status 255"}]}`,
 		log:                               strings.Repeat("earlier\n", 40) + "the last words\n",
 	} {
-		if err := write(file, []byte(text), 0o600); err != nil {
+		if err := write(file, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,13 +230,13 @@ func TestDownRemovesNoFolderThatHoldsSomethingElse(t *testing.T) {
 	if err := c.removable(); err != nil {
 		t.Errorf("no folder: %v", err)
 	}
-	if err := write(c.file(settingsFile), nil, 0o600); err != nil {
+	if err := write(c.file(settingsFile), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.removable(); err != nil {
 		t.Errorf("a cluster's folder: %v", err)
 	}
-	if err := write(c.file("thesis.tex"), nil, 0o600); err != nil {
+	if err := write(c.file("thesis.tex"), nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.removable(); err == nil || !strings.Contains(err.Error(), "thesis.tex") {

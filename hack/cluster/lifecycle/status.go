@@ -33,7 +33,9 @@ func (c *Cluster) Status(ctx context.Context) error {
 	if rowErr != nil {
 		return rowErr
 	}
-	fmt.Fprint(c.Out, table(rows))
+	if _, err := fmt.Fprint(c.Out, table(rows)); err != nil {
+		return err
+	}
 	if err != nil {
 		c.say("API server: %v", err)
 	}
@@ -77,9 +79,7 @@ func (c *Cluster) rows(ctx context.Context, ready map[string]bool, answered bool
 
 // table renders the rows.
 func table(rows []row) string {
-	var b strings.Builder
-	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "MEMBER\tSTATE\tPID\tREADY\tADDRESS\tPODS\tCOMPONENTS ENDED")
+	lines := []string{"MEMBER\tSTATE\tPID\tREADY\tADDRESS\tPODS\tCOMPONENTS ENDED"}
 	for _, r := range rows {
 		state := "running"
 		switch {
@@ -97,10 +97,11 @@ func table(rows []row) string {
 		if r.pods != "" {
 			pods = r.pods
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", r.name, state, pid, r.ready, r.address, pods, r.exits)
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%d", r.name, state, pid, r.ready, r.address, pods, r.exits))
 	}
-	if err := w.Flush(); err != nil {
-		return err.Error()
-	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, strings.Join(lines, "\n")) // a builder never refuses a write
+	_ = w.Flush()
 	return b.String()
 }

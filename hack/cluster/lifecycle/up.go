@@ -76,6 +76,7 @@ func (c *Cluster) settle() error {
 		return err
 	}
 	if ok {
+		c.Settings = c.Settings.Keeping(old)
 		if err := c.Settings.Extends(old); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func (c *Cluster) settle() error {
 	if err != nil {
 		return err
 	}
-	return write(c.file(settingsFile), append(text, '\n'), 0o600)
+	return write(c.file(settingsFile), append(text, '\n'))
 }
 
 // startMembers starts the members that do not run: the hub first, since it holds the network.

@@ -12,7 +12,7 @@ import (
 
 // observe reads what a root's plan must know of this machine; the caller is in the init's namespaces, and
 // its groups were made before.
-func observe(spec Spec) (host, error) {
+func observe() (host, error) {
 	h := host{top: map[string]string{}, aliases: map[string]string{}}
 	for _, name := range topWanted {
 		if link, err := os.Readlink("/" + name); err == nil {

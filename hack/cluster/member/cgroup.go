@@ -166,9 +166,24 @@ func sweep(dir string) error {
 			}
 		}
 	}
+	if err := killAll(dir); err != nil {
+		return err
+	}
+	err = os.Remove(dir)
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// killAll sends SIGKILL to every process of the group dir itself.
+func killAll(dir string) error {
 	procs, err := os.ReadFile(dir + "/cgroup.procs")
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
+		return nil
+	}
 	if err != nil {
-		return nil // gone in between
+		return fmt.Errorf("list the processes of cgroup %s: %w", dir, err)
 	}
 	for _, p := range strings.Fields(string(procs)) {
 		if pid, err := strconv.Atoi(p); err == nil && pid > 1 {
@@ -177,9 +192,5 @@ func sweep(dir string) error {
 			}
 		}
 	}
-	err = os.Remove(dir)
-	if errors.Is(err, syscall.EBUSY) || errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
+	return nil
 }

@@ -85,7 +85,7 @@ func moveIn(spec Spec) error {
 	if err != nil {
 		return err
 	}
-	h, err := observe(spec)
+	h, err := observe()
 	if err != nil {
 		return err
 	}

@@ -61,11 +61,10 @@ func PID(dir string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	have, err := identify(want.PID)
-	if err != nil || have != want {
-		return 0, nil
+	if have, err := identify(want.PID); err == nil && have == want {
+		return want.PID, nil
 	}
-	return want.PID, nil
+	return 0, nil
 }
 
 // Started says whether the init in dir runs and was started completely: half a start is worth nothing.

@@ -42,12 +42,11 @@ func (s step) String() string {
 
 // host is what a root's plan must know of the machine.
 type host struct {
-	top      map[string]string // bin, sbin, lib*: where a link leads, "" for a folder
-	etc      []string          // the files of /etc that a member takes along
-	devices  []string
-	groups   []string          // cgroup hierarchies, relative to cgroupFS; "." is v2
-	aliases  map[string]string // links between hierarchies
-	hostname string
+	top     map[string]string // bin, sbin, lib*: where a link leads, "" for a folder
+	etc     []string          // the files of /etc that a member takes along
+	devices []string
+	groups  []string          // cgroup hierarchies, relative to cgroupFS; "." is v2
+	aliases map[string]string // links between hierarchies
 }
 
 // etcWanted are the files of /etc that programs of /usr need.

@@ -36,7 +36,7 @@ func Start(ctx context.Context, s config.Settings, spec Spec) (wait func(context
 	if err != nil {
 		return nil, fmt.Errorf("start the init of %s: %w", spec.Name, err)
 	}
-	defer send.Close()
+	defer func() { _ = send.Close() }()
 	ended := make(chan error, 1)
 	go func() { ended <- child.Wait() }()
 	pid := child.Process.Pid
@@ -100,19 +100,18 @@ func launch(spec Spec) (*exec.Cmd, *os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }()
 	receive, send, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer receive.Close()
+	defer func() { _ = receive.Close() }()
 	c := exec.Command("/proc/self/exe", InitCommand, spec.Dir)
 	c.Stdout, c.Stderr, c.ExtraFiles, c.Dir = log, log, []*os.File{receive}, "/"
 	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true,
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC}
 	if err := c.Start(); err != nil {
-		send.Close()
-		return nil, nil, err
+		return nil, nil, errors.Join(err, send.Close())
 	}
 	return c, send, nil
 }

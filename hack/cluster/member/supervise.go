@@ -203,12 +203,12 @@ func (s *supervisor) start(log string, command []string) (int, <-chan syscall.Wa
 	if err != nil {
 		return 0, nil, err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pid, err := syscall.ForkExec(path, slices.Clone(command), &syscall.ProcAttr{Dir: "/", Env: os.Environ(),

@@ -20,7 +20,9 @@ func main() {
 func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "serve":
-		fmt.Println("serving")
+		if _, err := fmt.Fprintln(os.Stdout, "serving"); err != nil {
+			return err
+		}
 		s := http.Server{Addr: ":8080", Handler: handler(), ReadHeaderTimeout: 5 * time.Second}
 		return s.ListenAndServe()
 	case len(args) == 2 && args[0] == "get":
@@ -65,7 +67,7 @@ func get(url string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("GET %s: %s: %s", url, resp.Status, text)
