@@ -32,7 +32,7 @@ func chatCommand(c *cluster, s Streams) *cobra.Command {
 		Long: "Ask a model through one of the namespace's routers (by a port-forward, so no Ingress is needed) and see the " +
 			"answer as it comes. Without a prompt, a conversation: one line a turn, an empty line or Ctrl-D ends it. " +
 			"With - as the prompt, the prompt is read from standard input.",
-		Example: "  kubectl ringfleet chat smollm2 What is the capital of France?\n" +
+		Example: "  kubectl ringfleet chat smollm2 Which city is the capital of France?\n" +
 			"  kubectl ringfleet chat smollm2\n" +
 			"  kubectl ringfleet chat smollm2 - < question.txt",
 		Args:              cobra.MinimumNArgs(1),

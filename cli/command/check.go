@@ -129,9 +129,9 @@ func judgeVersion(s seen) finding {
 	v, err := version.ParseSemantic(s.serverVersion)
 	switch {
 	case err != nil:
-		return finding{note, fmt.Sprintf("Kubernetes %q has a version that can't be read; 1.36 or later is needed", s.serverVersion)}
-	case v.LessThan(version.MustParseSemantic("v1.36.0")):
-		return finding{fail, fmt.Sprintf("Kubernetes %s is older than 1.36: weights by oci:// need image volumes, which are on by default from 1.36. Upgrade", s.serverVersion)}
+		return finding{note, fmt.Sprintf("Kubernetes %q has a version that can't be read; 1.35 or later is needed", s.serverVersion)}
+	case v.LessThan(version.MustParseSemantic("v1.35.0")):
+		return finding{fail, fmt.Sprintf("Kubernetes %s is older than 1.35: weights by oci:// need image volumes, which are on by default from 1.35. Upgrade", s.serverVersion)}
 	}
 	return finding{ok, fmt.Sprintf("Kubernetes %s has image volumes", s.serverVersion)}
 }

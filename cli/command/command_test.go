@@ -103,7 +103,7 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 		want   string // a line; "" means no FAIL
 	}{
 		"a good cluster":               {func(*seen) {}, ""},
-		"an old version":               {func(s *seen) { s.serverVersion = "v1.33.4" }, "FAIL  Kubernetes v1.33.4 is older than 1.36"},
+		"an old version":               {func(s *seen) { s.serverVersion = "v1.33.4" }, "FAIL  Kubernetes v1.33.4 is older than 1.35"},
 		"a version of a distribution":  {func(s *seen) { s.serverVersion = "v1.37.0-eks-abc" }, ""},
 		"a pre-release of a later one": {func(s *seen) { s.serverVersion = "v1.38.0-alpha.1" }, ""},
 		"nodes that are too small":     {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionTrue, "250m", "4Gi")} }, "FAIL  none of 1 nodes"},

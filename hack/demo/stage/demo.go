@@ -25,7 +25,7 @@ const (
 	Namespace       = "default" // of the model
 	Sample          = "config/samples/smollm2.yaml"
 	Model           = "smollm2" // the object's name
-	Prompt          = "What is the capital of France?"
+	Prompt          = "Which city is the capital of France?"
 )
 
 // Demo is one run.

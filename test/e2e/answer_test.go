@@ -1,0 +1,182 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ringfleet/ringfleet/api/v1alpha1"
+)
+
+// canary is a prompt that must not be found anywhere but in the model's context.
+const canary = "Zanzibar-7731: what is the capital of France?"
+
+func TestAModelAnswersOverTwoWorkers(t *testing.T) {
+	ns := namespace(t, "e2e-answer")
+	m := model(t, ns, "tiny", replicas(2), func(m *v1alpha1.InferenceModel) {
+		m.Spec.ModelName, m.Spec.Aliases = "org/Tiny-1.0", []string{"tiny-alias"}
+	})
+	untilReady(t, m)
+	url := base(t, ns)
+
+	t.Run("it knows the capital of France, at once and as a stream", func(t *testing.T) {
+		for _, stream := range []bool{false, true} {
+			for _, name := range []string{"org/Tiny-1.0", "tiny-alias"} {
+				o := post(t.Context(), url, question{model: name, prompt: "Which city is the capital of France?", stream: stream, maxTokens: 32}, nil)
+				if !o.good() || o.done != stream || !strings.Contains(o.text, "Paris") {
+					t.Errorf("stream %t, model %s: %s, text %q", stream, name, o, o.text)
+				}
+			}
+		}
+	})
+	t.Run("models are listed and named", func(t *testing.T) { namesOf(t, url) })
+	t.Run("bad input is refused before any worker", func(t *testing.T) { badInput(t, m, url) })
+	t.Run("a burst of 25 sessions has no error and one worker per session", func(t *testing.T) { burst(t, m, url) })
+	t.Run("prompts are in no log, event or status", func(t *testing.T) { secrecy(t, m, url) })
+	t.Run("nothing is written while nothing changes", func(t *testing.T) { quiet(t, ns) })
+	t.Run("a worker refuses who expects another", func(t *testing.T) { mistaken(t, m) })
+}
+
+func namesOf(t *testing.T, url string) {
+	for path, want := range map[string]int{
+		"/models": 200, "/models/org/Tiny-1.0": 200, "/models/org%2FTiny-1.0": 200, "/models/tiny-alias": 200,
+		"/models/nobody": 404, "/nothing": 404, "/chat/completions": 405,
+	} {
+		resp, err := httpClient.Get(url + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.StatusCode != want {
+			t.Errorf("GET %s: %d, want %d", path, resp.StatusCode, want)
+		}
+		if want != 200 {
+			errorOf(t, resp)
+		}
+		resp.Body.Close()
+	}
+}
+
+// badInput sends what no worker may see, and reads the workers' own records afterwards.
+func badInput(t *testing.T, m *v1alpha1.InferenceModel, url string) {
+	before := calls(t, m)
+	const ok = `"messages":[{"role":"user","content":"hi"}]`
+	for name, c := range map[string]struct {
+		body   string
+		status int
+		code   string
+		param  string
+	}{
+		"an unknown model":             {`{"model":"org/Tiny-1.O",` + ok + `}`, 404, "model_not_found", "model"},
+		"no JSON":                      {`{"model":`, 400, "invalid_json", ""},
+		"no messages":                  {`{"model":"org/Tiny-1.0","messages":[]}`, 400, "", "messages"},
+		"messages of another type":     {`{"model":"org/Tiny-1.0","messages":"hi"}`, 400, "", "messages"},
+		"max_tokens 0":                 {`{"model":"org/Tiny-1.0","max_tokens":0,` + ok + `}`, 400, "", "max_tokens"},
+		"a temperature that is a word": {`{"model":"org/Tiny-1.0","temperature":"x",` + ok + `}`, 400, "", "temperature"},
+		"a body of eleven MiB":         {`{"model":"org/Tiny-1.0","messages":[{"role":"user","content":"` + strings.Repeat("x", 11<<20) + `"}]}`, 413, "request_too_large", ""},
+	} {
+		status, e := refused(t, url, c.body)
+		if status != c.status || c.code != "" && e.Code != c.code || c.param != "" && (e.Param == nil || *e.Param != c.param) {
+			t.Errorf("%s: got %d %+v", name, status, e)
+		}
+		if name == "an unknown model" && !strings.Contains(e.Message, "org/Tiny-1.0") {
+			t.Errorf("%s: the message names no close id: %s", name, e.Message)
+		}
+	}
+	if after := calls(t, m); after != before {
+		t.Errorf("workers record %d generate calls, %d before the bad input", after, before)
+	}
+}
+
+// calls counts the generate calls in the records of a model's workers.
+func calls(t *testing.T, m *v1alpha1.InferenceModel) int {
+	t.Helper()
+	n := 0
+	for _, p := range workers(t, m) {
+		n += strings.Count(logs(t, m.Namespace, p.Name), "A generate call ended")
+	}
+	return n
+}
+
+// burst is 50 simultaneous requests of 25 sessions, half of them streaming, and a third turn of each session.
+func burst(t *testing.T, m *v1alpha1.InferenceModel, url string) {
+	const sessions = 25
+	var mu sync.Mutex
+	owners := map[string]map[string]bool{}
+	turn := func(session, n int) {
+		q := question{model: "org/Tiny-1.0", prompt: fmt.Sprintf("Say a word that begins with %c.", 'a'+session),
+			session: fmt.Sprint("session-", session), stream: (session+n)%2 == 0, maxTokens: 16}
+		o := post(t.Context(), url, q, nil)
+		if !o.good() {
+			t.Errorf("session %d turn %d: %s", session, n, o)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if owners[q.session] == nil {
+			owners[q.session] = map[string]bool{}
+		}
+		owners[q.session][o.worker] = true
+	}
+	var wg sync.WaitGroup
+	for s := range sessions {
+		wg.Go(func() { turn(s, 0) })
+		wg.Go(func() { turn(s, 1) })
+	}
+	wg.Wait()
+	for s := range sessions {
+		wg.Go(func() { turn(s, 2) })
+	}
+	wg.Wait()
+	used := map[string]bool{}
+	for s, w := range owners {
+		if len(w) != 1 {
+			t.Errorf("%s was answered by %d workers", s, len(w))
+		}
+		for name := range w {
+			used[name] = true
+		}
+	}
+	if len(used) != len(workers(t, m)) {
+		t.Errorf("%d workers answered 25 sessions, of %d", len(used), len(workers(t, m)))
+	}
+}
+
+func secrecy(t *testing.T, m *v1alpha1.InferenceModel, url string) {
+	for _, stream := range []bool{false, true} {
+		if o := post(t.Context(), url, question{model: "org/Tiny-1.0", prompt: canary, stream: stream, maxTokens: 8}, nil); !o.good() {
+			t.Errorf("the canary was not answered: %s", o)
+		}
+	}
+	refused(t, url, `{"model":"org/Tiny-1.0","messages":[{"role":"user","content":"`+canary+`"}],"temperature":9}`)
+	for where, text := range everythingWritten(t, m.Namespace) {
+		if strings.Contains(text, "Zanzibar") {
+			t.Errorf("a prompt stands in %s", where)
+		}
+	}
+}
+
+func TestNoWorkerGeneratesBeforeItHasLoadedTheModel(t *testing.T) {
+	ns := namespace(t, "e2e-early")
+	m := model(t, ns, "early")
+	url := base(t, ns)
+	eventually(t, "a request that was sent from the first moment on is answered", func(ctx context.Context) (bool, string, error) {
+		o := post(ctx, url, question{model: "early", prompt: "Hi", maxTokens: 4}, nil)
+		switch o.status {
+		case http.StatusOK, http.StatusServiceUnavailable, http.StatusNotFound:
+			return o.good(), o.String(), nil
+		default:
+			return false, o.String(), fmt.Errorf("status %d", o.status)
+		}
+	})
+	for _, p := range workers(t, m) {
+		text := logs(t, ns, p.Name)
+		loaded, call := strings.Index(text, "The model is loaded"), strings.Index(text, "A generate call ended")
+		if loaded < 0 || call < loaded {
+			t.Errorf("worker %s records a generate call at byte %d and the loaded model at byte %d", p.Name, call, loaded)
+		}
+	}
+}

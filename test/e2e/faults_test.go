@@ -1,0 +1,210 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ringfleet/ringfleet/api/v1alpha1"
+)
+
+// long is a question whose answer fills its tokens.
+func long(model, session string, tokens int) question {
+	return question{model: model, session: session, stream: true, maxTokens: tokens,
+		prompt: "Write a very long story about a lighthouse keeper and the sea. Never stop."}
+}
+
+func TestALostWorkerIsReplaced(t *testing.T) {
+	ns := namespace(t, "e2e-lost")
+	m := model(t, ns, "lost", replicas(2))
+	untilReady(t, m)
+	victim := workers(t, m)[0]
+	if err := api.Delete(t.Context(), &victim, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
+	took := eventually(t, "another worker is in the ring", func(context.Context) (bool, string, error) {
+		live := workers(t, m)
+		in := 0
+		for _, p := range live {
+			if p.UID != victim.UID && inRing(&p) {
+				in++
+			}
+		}
+		return in == 2, fmt.Sprintf("%d of %d pods in the ring", in, len(live)), nil
+	})
+	record("force-deleted worker to its successor in the ring", took.Seconds(), "s", 8)
+}
+
+func inRing(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1alpha1.GateInRing {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
+	ns := namespace(t, "e2e-killed")
+	m := model(t, ns, "killed", replicas(2))
+	untilReady(t, m)
+	url := base(t, ns)
+	const requests = 20
+	var wg sync.WaitGroup
+	outcomes := make([]outcome, requests)
+	begun := make(chan string, 4096)
+	for i := range requests {
+		wg.Go(func() {
+			outcomes[i] = post(t.Context(), url, long("killed", fmt.Sprint("session-", i), 120), func(o outcome) {
+				if o.text != "" && o.finish == "" {
+					begun <- o.worker
+				}
+			})
+		})
+	}
+	victim := ""
+	select {
+	case victim = <-begun:
+	case <-time.After(hangs):
+		t.Fatal("no stream has begun")
+	}
+	kill(t, victim)
+	wg.Wait()
+	cut := 0
+	for i, o := range outcomes {
+		switch {
+		case o.good() && o.done:
+		case o.status == http.StatusOK && o.code != "" && !o.done && o.finish == "" && o.text != "" && o.err == nil && o.worker == victim:
+			cut++
+		default:
+			t.Errorf("request %d: %s", i, o)
+		}
+	}
+	if cut == 0 {
+		t.Error("no stream was cut, so nothing was running on the worker that was killed")
+	}
+	t.Logf("%d of %d streams were cut, each by one error event without [DONE]", cut, requests)
+
+	loaded := time.Time{}
+	eventually(t, "the new process has loaded the model", func(context.Context) (bool, string, error) {
+		for _, p := range workers(t, m) {
+			for _, c := range p.Status.ContainerStatuses {
+				if p.Name == victim && c.RestartCount > 0 && c.Ready {
+					loaded = time.Now()
+					return true, "", nil
+				}
+			}
+		}
+		return false, "not Ready", nil
+	})
+	eventually(t, "the ring is whole again", func(context.Context) (bool, string, error) {
+		in := 0
+		for _, p := range workers(t, m) {
+			if inRing(&p) {
+				in++
+			}
+		}
+		return in == 2, fmt.Sprint(in, " in the ring"), nil
+	})
+	record("loaded again after SIGKILL to the ring being whole", time.Since(loaded).Seconds(), "s", 2.5)
+}
+
+func TestRollingRestartsOfTheRoutersCutNoStream(t *testing.T) {
+	ns := namespace(t, "e2e-rolling")
+	m := model(t, ns, "rolling")
+	untilReady(t, m)
+	url := base(t, ns)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var outcomes []outcome
+	for i := range 4 { // streams of about twenty seconds, one after another
+		wg.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				o := post(t.Context(), url, long("rolling", fmt.Sprint("s", i, "-", n), 500), nil)
+				mu.Lock()
+				outcomes = append(outcomes, o)
+				mu.Unlock()
+			}
+		})
+	}
+	for restart := range 3 {
+		var d appsv1.DeploymentList
+		if err := api.List(t.Context(), &d, client.InNamespace(ns), client.HasLabels{v1alpha1.LabelRouter}); err != nil || len(d.Items) != 1 {
+			t.Fatalf("%d router Deployments: %v", len(d.Items), err)
+		}
+		deployment := d.Items[0]
+		patch := client.RawPatch("application/merge-patch+json",
+			fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":"%d"}}}}}`, restart))
+		if err := api.Patch(t.Context(), &deployment, patch); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the routers are new ones", func(ctx context.Context) (bool, string, error) {
+			err := api.Get(ctx, client.ObjectKeyFromObject(&deployment), &deployment)
+			s := deployment.Status
+			return s.ObservedGeneration == deployment.Generation && s.UpdatedReplicas == *deployment.Spec.Replicas &&
+				s.AvailableReplicas == s.UpdatedReplicas && s.Replicas == s.UpdatedReplicas, fmt.Sprintf("%+v", s), err
+		})
+	}
+	stop()
+	wg.Wait()
+	cut := 0
+	for _, o := range outcomes {
+		if !o.good() || !o.done {
+			cut++
+			t.Errorf("a stream was cut: %s", o)
+		}
+	}
+	record("streams cut by three rolling restarts of the routers", float64(cut), "streams", 0)
+	t.Logf("%d streams, %d cut", len(outcomes), cut)
+	for _, p := range workers(t, m) {
+		if !inRing(&p) {
+			t.Errorf("worker %s fell out of the ring by a restart of the routers", p.Name)
+		}
+	}
+}
+
+func TestADrainedWorkerFinishesItsStreams(t *testing.T) {
+	ns := namespace(t, "e2e-drain")
+	m := model(t, ns, "drain", replicas(2))
+	untilReady(t, m)
+	url := base(t, ns)
+	var wg sync.WaitGroup
+	outcomes := make([]outcome, 8)
+	begun := make(chan struct{}, 4096)
+	for i := range outcomes {
+		wg.Go(func() {
+			outcomes[i] = post(t.Context(), url, long("drain", fmt.Sprint("d", i), 200), func(outcome) { begun <- struct{}{} })
+		})
+	}
+	for range 2 * len(outcomes) {
+		<-begun
+	}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":1}}`))
+	if err := api.Patch(t.Context(), m, patch); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	for i, o := range outcomes {
+		if !o.good() || !o.done {
+			t.Errorf("stream %d was cut by scaling down: %s", i, o)
+		}
+	}
+	eventually(t, "one worker is left", func(ctx context.Context) (bool, string, error) {
+		var pods corev1.PodList
+		err := api.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{v1alpha1.LabelModelUID: string(m.UID)})
+		return len(pods.Items) == 1, fmt.Sprint(len(pods.Items)), err
+	})
+	untilCondition(t, m, v1alpha1.Ready, metav1.ConditionTrue, v1alpha1.ReasonServing)
+}
