@@ -164,3 +164,17 @@ func TestARouteOfTheHostThatOverlapsIsFound(t *testing.T) {
 		})
 	}
 }
+
+func FuzzClash(f *testing.F) {
+	f.Add(routeTable("br0\t0000F50A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0"))
+	f.Add("")
+	f.Fuzz(func(t *testing.T, table string) {
+		s, err := parse()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Clash(table); err != nil && !strings.Contains(err.Error(), "overlaps the host's route") {
+			t.Error(err)
+		}
+	})
+}

@@ -167,3 +167,21 @@ func TestEnteringAMemberTakesNothingOfTheCallersEnvironment(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+func FuzzParseStat(f *testing.F) {
+	f.Add("42 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 20")
+	f.Fuzz(func(t *testing.T, text string) {
+		if state, start, ok := parseStat(text); ok && (state == "" || start == "") {
+			t.Errorf("accepted %q as %q, %q", text, state, start)
+		}
+	})
+}
+
+func FuzzParseLinks(f *testing.F) {
+	f.Add("3: v-n1@if2: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if got := parseLinks(text); len(got) > strings.Count(text, "\n")+1 {
+			t.Errorf("%d links in %q", len(got), text)
+		}
+	})
+}
