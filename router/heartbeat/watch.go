@@ -212,9 +212,10 @@ func (w *watcher) settings() Config {
 // hear takes a report.
 func (w *watcher) hear(r *workerv1.Report) {
 	w.update(func(now time.Time) {
+		before := w.detector.Instance()
 		w.detector.Report(now, r)
 		w.report = r
-		if w.detector.Why() == "" {
+		if w.detector.Why() == "" || w.detector.Instance() != before { // what was said was said of another
 			w.suspect = false
 		}
 	})
