@@ -42,7 +42,7 @@ func (x *exchange) body() ([]byte, error) {
 		}
 		n, err := in.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			// From here on a read only waits for the client's going, and may take as long as it likes.
 			_ = x.rc.SetReadDeadline(time.Time{})
 			return buf, nil

@@ -14,7 +14,7 @@ import (
 // client returns OpenAI's own client for a rig.
 func client(t *testing.T, r *rig) openai.Client {
 	t.Helper()
-	return openai.NewClient(option.WithBaseURL(r.serve(t, context.Background())+"/v1"), option.WithAPIKey("any"), option.WithMaxRetries(0))
+	return openai.NewClient(option.WithBaseURL(r.serve(context.Background(), t)+"/v1"), option.WithAPIKey("any"), option.WithMaxRetries(0))
 }
 
 func question(model string) openai.ChatCompletionNewParams {

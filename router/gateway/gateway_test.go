@@ -104,8 +104,7 @@ func (p *playing) Next() (Event, error) {
 		}
 	}
 	if s.crash {
-		var none map[string]int
-		none["x"]++ // a mistake such as any code may hold
+		_ = p.steps[len(p.steps)] // a mistake such as any code may hold
 	}
 	return s.event, s.err
 }
@@ -235,7 +234,7 @@ func errorObject(t *testing.T, body []byte) (message, kind, param, code string) 
 }
 
 // serve starts a real server, whose requests end with ctx.
-func (r *rig) serve(t *testing.T, ctx context.Context) string {
+func (r *rig) serve(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(r)
 	s.Config.BaseContext = baseContext(ctx)
@@ -246,7 +245,7 @@ func (r *rig) serve(t *testing.T, ctx context.Context) string {
 }
 
 // post sends a chat request and returns its response.
-func post(t *testing.T, ctx context.Context, url, body string) (*http.Response, error) {
+func post(ctx context.Context, t *testing.T, url, body string) (*http.Response, error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+pathChat, strings.NewReader(body))
 	if err != nil {

@@ -134,10 +134,10 @@ func TestSilenceIsBrokenByComments(t *testing.T) {
 	c := testingclock.NewFakeClock(time.Now())
 	speak := make(chan struct{})
 	r := newRig(c, play{steps: []step{accepted, {wait: speak, event: Event{Text: "Hi"}}, finished}})
-	url := r.serve(t, context.Background())
+	url := r.serve(context.Background(), t)
 	responses := make(chan *http.Response, 1)
 	go func() {
-		resp, err := post(t, context.Background(), url, askStream)
+		resp, err := post(context.Background(), t, url, askStream)
 		if err != nil {
 			t.Error(err)
 		}
@@ -187,12 +187,12 @@ func TestAClientThatGoesEndsItsCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(clock.RealClock{}, play{steps: c.steps})
-			url := r.serve(t, context.Background())
+			url := r.serve(context.Background(), t)
 			ctx, cancel := context.WithCancel(context.Background())
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				resp, err := post(t, ctx, url, c.body)
+				resp, err := post(ctx, t, url, c.body)
 				if err != nil {
 					return
 				}
@@ -226,15 +226,15 @@ func TestWhatOutlivesTheDrainIsTold(t *testing.T) {
 	never := make(chan struct{})
 	ctx, end := context.WithCancelCause(context.Background())
 	r := newRig(clock.RealClock{}, play{steps: []step{accepted, text("Hi"), {wait: never}}})
-	url := r.serve(t, ctx)
-	streamed, err := post(t, context.Background(), url, askStream)
+	url := r.serve(ctx, t)
+	streamed, err := post(context.Background(), t, url, askStream)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer streamed.Body.Close()
 	at := make(chan *http.Response, 1)
 	go func() {
-		resp, err := post(t, context.Background(), url, ask)
+		resp, err := post(context.Background(), t, url, ask)
 		if err != nil {
 			t.Error(err)
 		}
@@ -262,7 +262,7 @@ func (slow) Now() time.Time { return time.Now().Add(2*time.Second - bodyWindow) 
 func TestABodyThatStopsIsRefused(t *testing.T) {
 	t.Parallel()
 	r := newRig(slow{}, says("hi"))
-	url := r.serve(t, context.Background())
+	url := r.serve(context.Background(), t)
 	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
 		t.Fatal(err)

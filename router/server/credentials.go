@@ -37,13 +37,13 @@ func openKeys(ctx context.Context, c clock.Clock, log *slog.Logger, dir, namespa
 	}
 	provider, err := identity.Files(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read the credentials in %s: %v", dir, err)
+		return nil, fmt.Errorf("read the credentials in %s: %w", dir, err)
 	}
 	to, err := identity.ClientCredentials(provider, identity.In(namespace, identity.Worker))
 	from, err2 := identity.ServerCredentials(provider, identity.In(namespace, identity.Manager))
 	if err := errors.Join(err, err2); err != nil {
 		provider.Close()
-		return nil, fmt.Errorf("use the credentials in %s: %v", dir, err)
+		return nil, fmt.Errorf("use the credentials in %s: %w", dir, err)
 	}
 	return &keys{toWorkers: to, fromManager: from, Close: provider.Close}, nil
 }

@@ -56,7 +56,7 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 				continue
 			}
 			if err := f.Set(x.Name, getenv(key)); err != nil {
-				o.bad = append(o.bad, fmt.Errorf("%s %q: %v", key, getenv(key), err))
+				o.bad = append(o.bad, fmt.Errorf("%s %q: %w", key, getenv(key), err))
 			}
 		}
 	})
