@@ -57,7 +57,7 @@ func NewCA(now time.Time) (*CA, error) {
 	// The name differs from authority to authority, so that a bundle of several is unambiguous.
 	template := &x509.Certificate{
 		SerialNumber:          serial,
-		Subject:               pkix.Name{Organization: []string{"Ringfleet"}, CommonName: fmt.Sprintf("ringfleet-ca-%.8x", serial)},
+		Subject:               pkix.Name{Organization: []string{"Ringfleet"}, CommonName: fmt.Sprintf("ringfleet-ca-%.8s", serial.Text(16))},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(caValidity),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
