@@ -23,7 +23,7 @@ func New(out io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(out)
-	root.AddCommand(up(out), down(out), with(out), e2e(out))
+	root.AddCommand(up(out), down(out), with(out), e2e(out), benches(out))
 	return root
 }
 
@@ -72,7 +72,21 @@ func e2e(out io.Writer) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return d.With(cmd.Context(), keep, append([]string{"go", "test", "-count=1", "-timeout=30m", "./test/e2e/..."}, args...))
+			return d.With(cmd.Context(), keep, append([]string{"go", "test", "-tags=e2e", "-v", "-count=1", "-timeout=30m", "./test/e2e/..."}, args...))
+		}}
+	c.Flags().BoolVar(&keep, "keep", false, "leave the cluster as it is in the end")
+	return c
+}
+
+func benches(out io.Writer) *cobra.Command {
+	var keep bool
+	c := &cobra.Command{Use: "bench [NAME]...", Short: "Run the benches of test/bench on a cluster of its own, and print bench/out",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := demo(out, Own(os.Getenv)...)
+			if err != nil {
+				return err
+			}
+			return d.Bench(cmd.Context(), keep, args)
 		}}
 	c.Flags().BoolVar(&keep, "keep", false, "leave the cluster as it is in the end")
 	return c

@@ -85,10 +85,14 @@ func (d *Demo) Down(ctx context.Context) error {
 // With brings up a cluster with the installed chart, runs a command against it, and removes the cluster
 // unless keep is set. The command finds KUBECONFIG set, and the repository's bin, with kubectl, in its PATH.
 func (d *Demo) With(ctx context.Context, keep bool, command []string) error {
-	phases := append(d.Install(), phase.Phase{Name: "run " + command[0], Run: func(ctx context.Context, out io.Writer) error {
+	return d.on(ctx, keep, []phase.Phase{{Name: "run " + command[0], Run: func(ctx context.Context, out io.Writer) error {
 		return d.run(ctx, out, command[0], command[1:]...)
-	}})
-	err := phase.Run(ctx, d.Clock, d.Out, phases)
+	}}})
+}
+
+// on brings up a cluster with the installed chart, runs phases, and removes the cluster unless keep is set.
+func (d *Demo) on(ctx context.Context, keep bool, phases []phase.Phase) error {
+	err := phase.Run(ctx, d.Clock, d.Out, append(d.Install(), phases...))
 	if keep {
 		return err
 	}
