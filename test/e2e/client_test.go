@@ -119,6 +119,9 @@ func post(ctx context.Context, base string, q question, seen func(outcome)) (o o
 		}
 	}
 	o.err = lines.Err()
+	if o.worker == "" { // the first thing sent was a comment
+		o.worker = resp.Trailer.Get(telemetry.HeaderWorker)
+	}
 	return o
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/test/cluster"
 )
 
 // long is a question whose answer fills its tokens.
@@ -36,22 +37,13 @@ func TestALostWorkerIsReplaced(t *testing.T) {
 		live := workers(t, m)
 		in := 0
 		for _, p := range live {
-			if p.UID != victim.UID && inRing(&p) {
+			if p.UID != victim.UID && cluster.InRing(&p) {
 				in++
 			}
 		}
 		return in == 2, fmt.Sprintf("%d of %d pods in the ring", in, len(live)), nil
 	})
 	record("force-deleted worker to its successor in the ring", took.Seconds(), "s", 8)
-}
-
-func inRing(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == v1alpha1.GateInRing {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
@@ -78,7 +70,7 @@ func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
 	case <-time.After(hangs):
 		t.Fatal("no stream has begun")
 	}
-	kill(t, victim)
+	kill(t, m, victim)
 	wg.Wait()
 	cut := 0
 	for i, o := range outcomes {
@@ -110,7 +102,7 @@ func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
 	eventually(t, "the ring is whole again", func(context.Context) (bool, string, error) {
 		in := 0
 		for _, p := range workers(t, m) {
-			if inRing(&p) {
+			if cluster.InRing(&p) {
 				in++
 			}
 		}
@@ -169,7 +161,7 @@ func TestRollingRestartsOfTheRoutersCutNoStream(t *testing.T) {
 	record("streams cut by three rolling restarts of the routers", float64(cut), "streams", 0)
 	t.Logf("%d streams, %d cut", len(outcomes), cut)
 	for _, p := range workers(t, m) {
-		if !inRing(&p) {
+		if !cluster.InRing(&p) {
 			t.Errorf("worker %s fell out of the ring by a restart of the routers", p.Name)
 		}
 	}

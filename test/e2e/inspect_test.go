@@ -5,11 +5,8 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,7 +21,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/ringfleet/ringfleet/api/identity"
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
@@ -149,27 +145,10 @@ func generate(t *testing.T, address string, creds credentials.TransportCredentia
 // credentialsOf speaks with the certificate of a Secret.
 func credentialsOf(t *testing.T, ns, secret string) credentials.TransportCredentials {
 	t.Helper()
-	var s corev1.Secret
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: secret}, &s); err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	for _, f := range []string{identity.CertFile, identity.KeyFile, identity.RootFile} {
-		if err := os.WriteFile(filepath.Join(dir, f), s.Data[f], 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !x509.NewCertPool().AppendCertsFromPEM(s.Data[identity.RootFile]) {
-		t.Fatalf("secret %s holds no root certificate", secret)
-	}
-	provider, err := identity.Files(dir)
+	creds, end, err := rig.Credentials(t.Context(), ns, secret, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(provider.Close)
-	creds, err := identity.ClientCredentials(provider, identity.In(ns, identity.Worker))
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(end)
 	return creds
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/hack/image/oci"
+	"github.com/ringfleet/ringfleet/test/cluster"
 )
 
 func TestDeletion(t *testing.T) {
@@ -136,9 +137,9 @@ func TestBrokenWeights(t *testing.T) {
 		{"a file that is not GGUF", v1alpha1.Weights{URI: "oci://docker.io/ringfleet/e2e-text:1"}, v1alpha1.ReasonWeightsNotGGUF, []string{"m.gguf"}},
 		{"a truncated file", v1alpha1.Weights{URI: "oci://docker.io/ringfleet/e2e-truncated:1"}, v1alpha1.ReasonWeightsTruncated, []string{"m.gguf", fmt.Sprint(40 << 20), fmt.Sprint(len(good))}},
 		{"an artifact that mounts as an empty folder", v1alpha1.Weights{URI: "oci://docker.io/ringfleet/e2e-empty:1"}, v1alpha1.ReasonWeightsNotFound, []string{"empty"}},
-		{"a file that the image lacks", v1alpha1.Weights{URI: weights, File: "other.gguf"}, v1alpha1.ReasonWeightsNotFound, []string{"other.gguf"}},
+		{"a file that the image lacks", v1alpha1.Weights{URI: cluster.Weights, File: "other.gguf"}, v1alpha1.ReasonWeightsNotFound, []string{"other.gguf"}},
 		{"an image that nobody has", v1alpha1.Weights{URI: "oci://docker.io/ringfleet/e2e-nowhere:1"}, v1alpha1.ReasonWeightsPullFailed, []string{"e2e-nowhere"}},
-		{"an image with another digest", v1alpha1.Weights{URI: weights, Digest: "sha256:" + strings.Repeat("0", 64)}, v1alpha1.ReasonWeightsPullFailed, []string{"sha256:000"}},
+		{"an image with another digest", v1alpha1.Weights{URI: cluster.Weights, Digest: "sha256:" + strings.Repeat("0", 64)}, v1alpha1.ReasonWeightsPullFailed, []string{"sha256:000"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			change(t, m, func() { m.Spec.Weights = c.weights })
@@ -158,7 +159,7 @@ func TestBrokenWeights(t *testing.T) {
 			}
 		})
 	}
-	change(t, m, func() { m.Spec.Weights = v1alpha1.Weights{URI: weights} })
+	change(t, m, func() { m.Spec.Weights = v1alpha1.Weights{URI: cluster.Weights} })
 	untilReady(t, m)
 	if o := post(t.Context(), base(t, ns), question{model: "broken", prompt: "Hi", maxTokens: 4}, nil); !o.good() {
 		t.Errorf("the mended model does not answer: %s", o)
