@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell sed -n 's/^appVersion: //p' charts/ringfleet/Chart.yaml)
 TOOL := go tool -modfile=hack/tools.mod
 # Packages whose tests need neither an API server nor a cluster.
-UNIT = $(shell go list ./... | grep -vE '/test/(env|e2e|bench)($$|/)')
+UNIT = $(shell go list ./... | grep -vE '/test/(env|e2e)($$|/)')
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .PHONY: help
