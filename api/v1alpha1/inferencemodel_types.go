@@ -163,7 +163,7 @@ type Engine struct {
 	// +optional
 	// +kubebuilder:default=16
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=256
+	// +kubebuilder:validation:Maximum=128
 	MaxSequences int32 `json:"maxSequences,omitempty"`
 
 	// kvCacheType is the type of the numbers in the KV cache.

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -54,8 +53,8 @@ func cacheOptions() cache.Options {
 
 // keepOwnFields is a cache's transform.
 func keepOwnFields(obj any) (any, error) {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
+	accessor, ok := obj.(metav1.Object)
+	if !ok {
 		return obj, nil // a tombstone: there is nothing to keep
 	}
 	var own []metav1.ManagedFieldsEntry

@@ -47,13 +47,14 @@ func (e *events) arm(d time.Duration) {
 	e.timer = e.clock.AfterFunc(d, func() { go e.idle() })
 }
 
-// header sets a header of the response, unless that has begun.
+// header sets a header of the response, or, when that has begun by a comment, a trailer.
 func (e *events) header(name, value string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.begun {
-		e.w.Header().Set(name, value)
+	if e.begun {
+		name = http.TrailerPrefix + name
 	}
+	e.w.Header().Set(name, value)
 }
 
 // send writes whole events and flushes them.

@@ -62,7 +62,7 @@ var modelRules = map[string]struct {
 	}, "the uri already names a digest"},
 	"an engine that does not exist":   {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Kind = "Magic" }, "Unsupported value"},
 	"a context of 100 tokens":         {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.ContextTokens = 100 }, "greater than or equal to 256"},
-	"300 sequences":                   {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.MaxSequences = 300 }, "less than or equal to 256"},
+	"300 sequences":                   {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.MaxSequences = 300 }, "less than or equal to 128"},
 	"a minimum above the maximum":     {func(m *v1alpha1.InferenceModel) { m.Spec.Scaling.MinReplicas = ptr.To[int32](5) }, "minReplicas must be less than or equal to scaling.maxReplicas"},
 	"a negative number of replicas":   {func(m *v1alpha1.InferenceModel) { m.Spec.Replicas = ptr.To[int32](-1) }, "greater than or equal to 0"},
 	"a rollout that can never happen": {func(m *v1alpha1.InferenceModel) { m.Spec.Rollout.MaxSurge = ptr.To[int32](0) }, "must not both be 0"},

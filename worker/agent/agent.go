@@ -179,8 +179,7 @@ func (a *agent) serveGRPC(ctx context.Context, over <-chan struct{}, l net.Liste
 		return fmt.Errorf("agent: serve gRPC: %w", err)
 	case <-over:
 		a.stopGRPC(server, service)
-		<-served
-		return nil
+		return <-served
 	}
 }
 

@@ -35,11 +35,11 @@ func (a *agent) drain() {
 	done := make(chan error, 1)
 	go func() { done <- now.Engine.Drain(ctx) }()
 	select {
-	case <-done:
-		a.log.Info("All requests have ended")
+	case err := <-done:
+		a.log.Info("All requests have ended", "error", err)
 	case <-timeout.C():
 		cancel()
-		<-done
+		_ = <-done // says that it was cancelled
 		left := now.Engine.Stats()
 		a.log.Info("The drain timeout is over; requests that still run are ended", "running", left.Running, "waiting", left.Waiting)
 	}

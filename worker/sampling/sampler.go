@@ -12,7 +12,7 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// ErrNoChoice: every logit is NaN or -Inf, so the model is broken.
+// ErrNoChoice means that every logit is NaN or -Inf: the model is broken.
 var ErrNoChoice = errors.New("the model gave no token a finite logit")
 
 const (

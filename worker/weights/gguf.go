@@ -174,22 +174,7 @@ func (p *parser) metadata(h *Header, entries uint64) (uint64, error) {
 		if err != nil {
 			return 0, err
 		}
-		switch arch, isContext := cutContext(key); {
-		case key == "general.architecture" && kind == valueString:
-			h.Architecture, err = p.str(maxKept)
-		case key == "general.name" && kind == valueString:
-			h.Name, err = p.str(maxKept)
-		case key == "general.alignment" && kind == valueUint32:
-			alignment, err = p.number(kind)
-		case isContext && len(contexts) < 8 && (kind == valueUint32 || kind == valueUint64):
-			contexts[arch], err = p.number(kind)
-		case key == "split.count" && kind < valueUint64 && kind != valueString && kind != valueArray:
-			err = p.split(kind)
-		default:
-			h.HasTemplate = h.HasTemplate || key == "tokenizer.chat_template"
-			err = p.skip(kind, 0)
-		}
-		if err != nil {
+		if err := p.entry(h, key, kind, &alignment, contexts); err != nil {
 			return 0, err
 		}
 	}
@@ -201,6 +186,27 @@ func (p *parser) metadata(h *Header, entries uint64) (uint64, error) {
 	}
 	h.ContextTokens = contexts[h.Architecture]
 	return alignment, nil
+}
+
+// entry reads one value and keeps it where something needs it.
+func (p *parser) entry(h *Header, key string, kind uint32, alignment *uint64, contexts map[string]uint64) (err error) {
+	arch, isContext := cutContext(key)
+	switch {
+	case key == "general.architecture" && kind == valueString:
+		h.Architecture, err = p.str(maxKept)
+	case key == "general.name" && kind == valueString:
+		h.Name, err = p.str(maxKept)
+	case key == "general.alignment" && kind == valueUint32:
+		*alignment, err = p.number(kind)
+	case isContext && len(contexts) < 8 && (kind == valueUint32 || kind == valueUint64):
+		contexts[arch], err = p.number(kind)
+	case key == "split.count" && kind < valueUint64 && kind != valueString && kind != valueArray:
+		err = p.split(kind)
+	default:
+		h.HasTemplate = h.HasTemplate || key == "tokenizer.chat_template"
+		err = p.skip(kind, 0)
+	}
+	return err
 }
 
 // split refuses a part of a model: the other parts would be loaded unchecked.

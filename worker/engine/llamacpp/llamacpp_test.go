@@ -265,7 +265,6 @@ type ending struct {
 	context.Context
 	mu   sync.Mutex
 	left int
-	done chan struct{}
 }
 
 func (e *ending) Err() error {

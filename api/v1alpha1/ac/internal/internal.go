@@ -125,11 +125,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rollout
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Rollout
-      default: {}
+      default:
+        maxSurge: 1
+        maxUnavailable: 0
     - name: scaling
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Scaling
-      default: {}
+      default:
+        maxReplicas: 4
+        minReplicas: 1
     - name: weights
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Weights
@@ -197,6 +201,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: spec
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceRouterSpec
+      default: {}
     - name: status
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceRouterStatus
@@ -210,7 +215,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: heartbeat
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Heartbeat
-      default: {}
+      default:
+        intervalMilliseconds: 1000
+        timeoutMilliseconds: 500
     - name: image
       type:
         scalar: string
@@ -353,6 +360,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: spec
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.WorkerPoolSpec
+      default: {}
     - name: status
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.WorkerPoolStatus

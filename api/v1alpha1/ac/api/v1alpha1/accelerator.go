@@ -11,7 +11,7 @@ import (
 //
 // Accelerator says what computes.
 type AcceleratorApplyConfiguration struct {
-	// Kind of accelerator.
+	// kind of accelerator.
 	Kind *apiv1alpha1.AcceleratorKind `json:"kind,omitempty"`
 }
 

@@ -11,16 +11,16 @@ import (
 //
 // Engine says what runs the model, and how much of it at once.
 type EngineApplyConfiguration struct {
-	// Kind of engine.
+	// kind of engine.
 	Kind *apiv1alpha1.EngineKind `json:"kind,omitempty"`
-	// Image of the workers. Defaults to the worker image of the installation.
+	// image of the workers. Defaults to the worker image of the installation.
 	Image *string `json:"image,omitempty"`
-	// ContextTokens is the room of the KV cache in tokens, shared by all requests that run together; a single request
+	// contextTokens is the room of the KV cache in tokens, shared by all requests that run together; a single request
 	// may use all of it, up to what the model was trained for.
 	ContextTokens *int32 `json:"contextTokens,omitempty"`
-	// MaxSequences is how many requests decode together in one batch. More of them wait.
+	// maxSequences is how many requests decode together in one batch. More of them wait.
 	MaxSequences *int32 `json:"maxSequences,omitempty"`
-	// KVCacheType is the type of the numbers in the KV cache.
+	// kvCacheType is the type of the numbers in the KV cache.
 	KVCacheType *apiv1alpha1.KVCacheType `json:"kvCacheType,omitempty"`
 }
 

@@ -8,13 +8,13 @@ package v1alpha1
 // Heartbeat says when a worker counts as lost and when as back. No report within interval and timeout is a failure, and
 // so is a broken stream; at most one failure and one success count in an interval.
 type HeartbeatApplyConfiguration struct {
-	// IntervalMilliseconds is the time between two reports of a worker.
+	// intervalMilliseconds is the time between two reports of a worker.
 	IntervalMilliseconds *int32 `json:"intervalMilliseconds,omitempty"`
-	// TimeoutMilliseconds is how late a report may be.
+	// timeoutMilliseconds is how late a report may be.
 	TimeoutMilliseconds *int32 `json:"timeoutMilliseconds,omitempty"`
-	// FailuresToDrop is how many failures in a row take a worker out of the ring.
+	// failuresToDrop is how many failures in a row take a worker out of the ring.
 	FailuresToDrop *int32 `json:"failuresToDrop,omitempty"`
-	// SuccessesToAdmit is how many good reports in a row bring a worker into the ring.
+	// successesToAdmit is how many good reports in a row bring a worker into the ring.
 	SuccessesToAdmit *int32 `json:"successesToAdmit,omitempty"`
 }
 

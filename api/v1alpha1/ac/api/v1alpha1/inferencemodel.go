@@ -18,11 +18,11 @@ import (
 // It alone is enough: the WorkerPool and the InferenceRouter that it needs are created when its namespace has none.
 type InferenceModelApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// Standard object metadata.
+	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// Spec is what is wanted.
+	// spec is what is wanted.
 	Spec *InferenceModelSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what is. The manager writes it.
+	// status is what is. The manager writes it.
 	Status *InferenceModelStatusApplyConfiguration `json:"status,omitempty"`
 }
 

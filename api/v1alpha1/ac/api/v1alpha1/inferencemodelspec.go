@@ -7,25 +7,25 @@ package v1alpha1
 //
 // InferenceModelSpec says what is served and by how many workers.
 type InferenceModelSpecApplyConfiguration struct {
-	// ModelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
+	// modelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
 	// object's name. When two models of a namespace claim one name, the older object has it.
 	ModelName *string `json:"modelName,omitempty"`
-	// Aliases are further names for clients to ask for.
+	// aliases are further names for clients to ask for.
 	Aliases []string `json:"aliases,omitempty"`
-	// Replicas is how many workers to run now, within scaling's bounds. Leave it to `kubectl scale` or an autoscaler.
+	// replicas is how many workers to run now, within scaling's bounds. Leave it to `kubectl scale` or an autoscaler.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Weights says where the model's weights are.
+	// weights says where the model's weights are.
 	Weights *WeightsApplyConfiguration `json:"weights,omitempty"`
-	// Engine says what runs the model, and how much of it at once.
+	// engine says what runs the model, and how much of it at once.
 	Engine *EngineApplyConfiguration `json:"engine,omitempty"`
-	// PoolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
+	// poolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
 	// absent.
 	PoolRef *LocalNameApplyConfiguration `json:"poolRef,omitempty"`
-	// Scaling bounds the number of workers.
+	// scaling bounds the number of workers.
 	Scaling *ScalingApplyConfiguration `json:"scaling,omitempty"`
-	// Rollout says how workers are replaced when a change needs new ones.
+	// rollout says how workers are replaced when a change needs new ones.
 	Rollout *RolloutApplyConfiguration `json:"rollout,omitempty"`
-	// DrainTimeoutSeconds is how long a worker that must go may finish the requests it runs. Changing it replaces no
+	// drainTimeoutSeconds is how long a worker that must go may finish the requests it runs. Changing it replaces no
 	// worker; it holds for workers created from then on.
 	DrainTimeoutSeconds *int64 `json:"drainTimeoutSeconds,omitempty"`
 }

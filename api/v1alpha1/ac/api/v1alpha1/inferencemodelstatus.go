@@ -11,28 +11,28 @@ import (
 //
 // InferenceModelStatus is what is.
 type InferenceModelStatusApplyConfiguration struct {
-	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// observedGeneration is the generation of the spec that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready, Progressing, WeightsCached, RouterReady, NamesAccepted.
+	// conditions are Ready, Progressing, WeightsCached, RouterReady, NamesAccepted.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// Replicas is the number of worker pods that exist and are not being deleted.
+	// replicas is the number of worker pods that exist and are not being deleted.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// LoadedReplicas is how many of them have loaded the model.
+	// loadedReplicas is how many of them have loaded the model.
 	LoadedReplicas *int32 `json:"loadedReplicas,omitempty"`
-	// InRingReplicas is how many of them get requests from every router.
+	// inRingReplicas is how many of them get requests from every router.
 	InRingReplicas *int32 `json:"inRingReplicas,omitempty"`
-	// InRing is inRingReplicas of the number wanted, as in 2/2.
+	// inRing is inRingReplicas of the number wanted, as in 2/2.
 	InRing *string `json:"inRing,omitempty"`
-	// Selector selects the worker pods, for autoscalers.
+	// selector selects the worker pods, for autoscalers.
 	Selector *string `json:"selector,omitempty"`
-	// Revision is a hash of everything in the spec that needs other pods when it changes.
+	// revision is a hash of everything in the spec that needs other pods when it changes.
 	Revision *string `json:"revision,omitempty"`
-	// ServedNames are the names under which routers serve the model: modelName and aliases, less those that an older
+	// servedNames are the names under which routers serve the model: modelName and aliases, less those that an older
 	// model of the namespace has.
 	ServedNames []string `json:"servedNames,omitempty"`
-	// URL is the base URL for OpenAI clients inside the cluster.
+	// url is the base URL for OpenAI clients inside the cluster.
 	URL *string `json:"url,omitempty"`
-	// Workers are those that are not in the ring yet, with what they do; at most 16.
+	// workers are those that are not in the ring yet, with what they do; at most 16.
 	Workers []WorkerProgressApplyConfiguration `json:"workers,omitempty"`
 }
 

@@ -17,11 +17,11 @@ import (
 // InferenceRouter is the front door of a namespace: router pods that serve every model of it to OpenAI clients.
 type InferenceRouterApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// Standard object metadata.
+	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// Spec is what is wanted.
+	// spec is what is wanted.
 	Spec *InferenceRouterSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what is. The manager writes it.
+	// status is what is. The manager writes it.
 	Status *InferenceRouterStatusApplyConfiguration `json:"status,omitempty"`
 }
 

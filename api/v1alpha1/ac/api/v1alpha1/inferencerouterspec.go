@@ -8,19 +8,19 @@ package v1alpha1
 // InferenceRouterSpec says how a namespace's models are served. Routers follow changes of heartbeat, ring and timeouts
 // without a restart.
 type InferenceRouterSpecApplyConfiguration struct {
-	// Replicas is the number of router pods. Any number agree on where a conversation goes.
+	// replicas is the number of router pods. Any number agree on where a conversation goes.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Image of the routers. Defaults to the router image of the installation.
+	// image of the routers. Defaults to the router image of the installation.
 	Image *string `json:"image,omitempty"`
-	// Service is how clients reach the routers.
+	// service is how clients reach the routers.
 	Service *RouterServiceApplyConfiguration `json:"service,omitempty"`
-	// Heartbeat says when a worker counts as lost and when as back.
+	// heartbeat says when a worker counts as lost and when as back.
 	Heartbeat *HeartbeatApplyConfiguration `json:"heartbeat,omitempty"`
-	// Ring says how keys are spread over workers.
+	// ring says how keys are spread over workers.
 	Ring *RingApplyConfiguration `json:"ring,omitempty"`
-	// Timeouts bound how long a request may wait for its worker.
+	// timeouts bound how long a request may wait for its worker.
 	Timeouts *TimeoutsApplyConfiguration `json:"timeouts,omitempty"`
-	// DrainTimeoutSeconds is how long a router that must go may finish the streams it carries.
+	// drainTimeoutSeconds is how long a router that must go may finish the streams it carries.
 	DrainTimeoutSeconds *int64 `json:"drainTimeoutSeconds,omitempty"`
 }
 

@@ -11,21 +11,21 @@ import (
 //
 // InferenceRouterStatus is what is.
 type InferenceRouterStatusApplyConfiguration struct {
-	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// observedGeneration is the generation of the spec that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready, Progressing.
+	// conditions are Ready, Progressing.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// Replicas is the number of router pods.
+	// replicas is the number of router pods.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// ReadyReplicas is how many of them are Ready.
+	// readyReplicas is how many of them are Ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// Ready is readyReplicas of the number wanted, as in 2/2.
+	// ready is readyReplicas of the number wanted, as in 2/2.
 	Ready *string `json:"ready,omitempty"`
-	// Selector selects the router pods, for autoscalers.
+	// selector selects the router pods, for autoscalers.
 	Selector *string `json:"selector,omitempty"`
-	// URL is the base URL for OpenAI clients inside the cluster.
+	// url is the base URL for OpenAI clients inside the cluster.
 	URL *string `json:"url,omitempty"`
-	// ClusterIP is the address of the routers' Service.
+	// clusterIP is the address of the routers' Service.
 	ClusterIP *string `json:"clusterIP,omitempty"`
 }
 

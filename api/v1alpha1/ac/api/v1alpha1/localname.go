@@ -7,7 +7,7 @@ package v1alpha1
 //
 // LocalName names an object in the same namespace.
 type LocalNameApplyConfiguration struct {
-	// Name of the object.
+	// name of the object.
 	Name *string `json:"name,omitempty"`
 }
 

@@ -7,7 +7,7 @@ package v1alpha1
 //
 // Ring says how keys are spread over workers.
 type RingApplyConfiguration struct {
-	// VirtualNodes is how many points of the ring each worker has. More of them spread keys more evenly.
+	// virtualNodes is how many points of the ring each worker has. More of them spread keys more evenly.
 	VirtualNodes *int32 `json:"virtualNodes,omitempty"`
 }
 

@@ -7,9 +7,9 @@ package v1alpha1
 //
 // Rollout says how workers are replaced when a change needs new ones.
 type RolloutApplyConfiguration struct {
-	// MaxSurge is how many workers more than wanted may exist during a rollout.
+	// maxSurge is how many workers more than wanted may exist during a rollout.
 	MaxSurge *int32 `json:"maxSurge,omitempty"`
-	// MaxUnavailable is how many workers fewer than wanted may be in the ring during a rollout.
+	// maxUnavailable is how many workers fewer than wanted may be in the ring during a rollout.
 	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
 }
 

@@ -11,11 +11,11 @@ import (
 //
 // RouterService is the Service in front of the routers.
 type RouterServiceApplyConfiguration struct {
-	// Type of the Service.
+	// type of the Service.
 	Type *v1.ServiceType `json:"type,omitempty"`
-	// Port of the Service.
+	// port of the Service.
 	Port *int32 `json:"port,omitempty"`
-	// Annotations of the Service, for load balancers.
+	// annotations of the Service, for load balancers.
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 

@@ -7,9 +7,9 @@ package v1alpha1
 //
 // Scaling bounds the number of workers.
 type ScalingApplyConfiguration struct {
-	// MinReplicas is the least number of workers.
+	// minReplicas is the least number of workers.
 	MinReplicas *int32 `json:"minReplicas,omitempty"`
-	// MaxReplicas is the greatest number of workers, those that a rollout adds for a while left aside.
+	// maxReplicas is the greatest number of workers, those that a rollout adds for a while left aside.
 	MaxReplicas *int32 `json:"maxReplicas,omitempty"`
 }
 

@@ -7,9 +7,9 @@ package v1alpha1
 //
 // Timeouts bound how long a request may wait for its worker. There is no limit on the whole: a stream that moves goes on.
 type TimeoutsApplyConfiguration struct {
-	// FirstByteSeconds is how long a worker may take until the first token, its own queue included.
+	// firstByteSeconds is how long a worker may take until the first token, its own queue included.
 	FirstByteSeconds *int32 `json:"firstByteSeconds,omitempty"`
-	// IdleSeconds is how long a stream may stand still between two tokens.
+	// idleSeconds is how long a stream may stand still between two tokens.
 	IdleSeconds *int32 `json:"idleSeconds,omitempty"`
 }
 

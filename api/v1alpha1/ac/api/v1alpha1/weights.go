@@ -7,13 +7,13 @@ package v1alpha1
 //
 // Weights says where a model's weights are.
 type WeightsApplyConfiguration struct {
-	// URI is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume, or
+	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume, or
 	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace.
 	URI *string `json:"uri,omitempty"`
-	// File is the path of the GGUF file below the volume's root, for example models/x.gguf. Defaults to the only file
+	// file is the path of the GGUF file below the volume's root, for example models/x.gguf. Defaults to the only file
 	// whose name ends in .gguf.
 	File *string `json:"file,omitempty"`
-	// Digest is what the weights must be: of the image's manifest for oci, of the GGUF file otherwise. A worker loads
+	// digest is what the weights must be: of the image's manifest for oci, of the GGUF file otherwise. A worker loads
 	// nothing else.
 	Digest *string `json:"digest,omitempty"`
 }

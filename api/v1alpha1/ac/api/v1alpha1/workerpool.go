@@ -17,11 +17,11 @@ import (
 // WorkerPool says on what the workers of the models that refer to it run.
 type WorkerPoolApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// Standard object metadata.
+	// metadata is the standard object metadata.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// Spec is what is wanted.
+	// spec is what is wanted.
 	Spec *WorkerPoolSpecApplyConfiguration `json:"spec,omitempty"`
-	// Status is what is. The manager writes it.
+	// status is what is. The manager writes it.
 	Status *WorkerPoolStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -12,18 +12,18 @@ import (
 // WorkerPoolSpec says what a worker gets and where it may run. A change of it replaces the workers of the pool's models
 // as their rollouts allow.
 type WorkerPoolSpecApplyConfiguration struct {
-	// Accelerator says what computes.
+	// accelerator says what computes.
 	Accelerator *AcceleratorApplyConfiguration `json:"accelerator,omitempty"`
-	// WorkerResources are the requests and limits of each worker's container. The engine uses as many threads as the
+	// workerResources are the requests and limits of each worker's container. The engine uses as many threads as the
 	// CPU limit less one, and at least one. Defaults to requests of 500m CPU and 512Mi, and limits of 2 CPU and 2Gi.
 	WorkerResources *v1.ResourceRequirements `json:"workerResources,omitempty"`
-	// NodeSelector restricts workers to nodes with these labels.
+	// nodeSelector restricts workers to nodes with these labels.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// Tolerations let workers onto tainted nodes.
+	// tolerations let workers onto tainted nodes.
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
-	// PriorityClassName is the priority class of the worker pods.
+	// priorityClassName is the priority class of the worker pods.
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
-	// ImagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
+	// imagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
 	ImagePullSecrets []LocalNameApplyConfiguration `json:"imagePullSecrets,omitempty"`
 }
 

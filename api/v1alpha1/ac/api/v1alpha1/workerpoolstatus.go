@@ -11,13 +11,13 @@ import (
 //
 // WorkerPoolStatus is what is.
 type WorkerPoolStatusApplyConfiguration struct {
-	// ObservedGeneration is the generation of the spec that this status speaks of.
+	// observedGeneration is the generation of the spec that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Ready.
+	// conditions are Ready.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// Models is how many models refer to the pool.
+	// models is how many models refer to the pool.
 	Models *int32 `json:"models,omitempty"`
-	// Workers is how many worker pods run on it.
+	// workers is how many worker pods run on it.
 	Workers *int32 `json:"workers,omitempty"`
 }
 

@@ -11,15 +11,15 @@ import (
 //
 // WorkerProgress is one worker that is not in the ring.
 type WorkerProgressApplyConfiguration struct {
-	// Name of the pod.
+	// name of the pod.
 	Name *string `json:"name,omitempty"`
-	// Node that runs it.
+	// node that runs it.
 	Node *string `json:"node,omitempty"`
-	// Stage it is in.
+	// stage it is in.
 	Stage *apiv1alpha1.WorkerStage `json:"stage,omitempty"`
-	// Percent of the stage that is done, where that is known.
+	// percent of the stage that is done, where that is known.
 	Percent *int32 `json:"percent,omitempty"`
-	// Message says what it waits for or why it failed.
+	// message says what it waits for or why it failed.
 	Message *string `json:"message,omitempty"`
 }
 
