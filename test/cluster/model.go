@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,20 +32,33 @@ func (c *Cluster) Namespace(ctx context.Context, name string) error {
 }
 
 // Remove deletes a namespace with everything in it and waits until it is gone. Its pods get no time to drain: streams
-// that nobody reads must not hold them.
+// that nobody reads must not hold them. They go before the namespace does, for its controller looks at pods that are
+// still there only once more in half of their grace, which is minutes.
 func (c *Cluster) Remove(ctx context.Context, namespace string) error {
-	if err := c.API.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), client.GracePeriodSeconds(0)); err != nil {
-		return fmt.Errorf("delete the pods of namespace %s: %w", namespace, err)
+	in := client.InNamespace(namespace)
+	for _, o := range []client.Object{&v1alpha1.InferenceModel{}, &v1alpha1.InferenceRouter{}} {
+		if err := c.API.DeleteAllOf(ctx, o, in); err != nil {
+			return fmt.Errorf("delete every %T of namespace %s: %w", o, namespace, err)
+		}
 	}
+	_, emptied := Until(ctx, "namespace "+namespace+" has no pods", func(ctx context.Context) (bool, string, error) {
+		if err := c.API.DeleteAllOf(ctx, &corev1.Pod{}, in, client.GracePeriodSeconds(0)); err != nil {
+			return false, "", err
+		}
+		var pods corev1.PodList
+		var deployments appsv1.DeploymentList
+		err := errors.Join(c.API.List(ctx, &pods, in), c.API.List(ctx, &deployments, in))
+		return len(pods.Items)+len(deployments.Items) == 0, fmt.Sprintf("%d pods, %d Deployments", len(pods.Items), len(deployments.Items)), err
+	})
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	if err := c.API.Delete(ctx, ns); err != nil {
-		return fmt.Errorf("delete namespace %s: %w", namespace, err)
+		return errors.Join(emptied, fmt.Errorf("delete namespace %s: %w", namespace, err))
 	}
 	_, err := Until(ctx, "namespace "+namespace+" is gone", func(ctx context.Context) (bool, string, error) {
 		err := c.API.Get(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{})
 		return apierrors.IsNotFound(err), "still there", client.IgnoreNotFound(err)
 	})
-	return err
+	return errors.Join(emptied, err)
 }
 
 // Model returns an InferenceModel of the demo's weights with one replica, and changes.

@@ -45,6 +45,7 @@ var stages = []stage{
 	{"scheduled → images and weights there", 0, func(r repetition) time.Time { return r.scheduled }, func(r repetition) time.Time { return r.pulled }},
 	{"images there → process start", 0, func(r repetition) time.Time { return r.pulled }, func(r repetition) time.Time { return r.began }},
 	{"process start → model loaded", 0, func(r repetition) time.Time { return r.began }, func(r repetition) time.Time { return r.loaded }},
+	{"loaded → first token, straight from the worker", 0, func(r repetition) time.Time { return r.loaded }, func(r repetition) time.Time { return r.token }},
 	{"loaded → in the ring", 0, func(r repetition) time.Time { return r.loaded }, func(r repetition) time.Time { return r.inRing }},
 	{"loaded → first token through the router", 0, func(r repetition) time.Time { return r.loaded }, func(r repetition) time.Time { return r.answered }},
 	{"created → first token through the router", 0, func(r repetition) time.Time { return r.created }, func(r repetition) time.Time { return r.answered }},
