@@ -22,7 +22,7 @@ const (
 // GateInRing is the readiness gate of worker pods: True once every Ready router has this instance in its ring.
 const GateInRing = "inference.ringfleet.dev/in-ring"
 
-// AnnotationInRingInstance on a worker pod names the instance id for which GateInRing was set.
+// AnnotationInRingInstance on a worker pod names the instance id for which GateInRing was opened last.
 const AnnotationInRingInstance = "inference.ringfleet.dev/in-ring-instance"
 
 // AnnotationInRingContainer on a worker pod names the container that ran that instance: when another one runs, or none,

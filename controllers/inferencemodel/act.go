@@ -153,36 +153,28 @@ func (r *Reconciler) setGates(ctx context.Context, s *scope) error {
 }
 
 // gatePatch is the strategic merge patch of a pod's status that makes g true. It holds for the pod with that UID only,
-// and touches nothing that the kubelet writes. The annotations travel with it, so that gate and instance never differ.
+// and touches nothing that the kubelet writes. The annotations travel with it, so that an open gate and its instance never
+// differ; a closed one keeps those of the instance that is gone.
 func gatePatch(g gateChange, now metav1.Time) ([]byte, error) {
 	c := corev1.PodCondition{
 		Type: v1alpha1.GateInRing, Status: corev1.ConditionFalse, LastTransitionTime: now,
 		Reason: "InstanceGone", Message: "the instance that routers had in their rings is gone",
 	}
+	meta := map[string]any{"uid": g.w.uid}
 	if g.opens() {
 		c.Status, c.Reason = corev1.ConditionTrue, "InRing"
 		c.Message = fmt.Sprintf("%d routers have instance %s in their rings", g.routers, g.instance)
+		meta["annotations"] = map[string]string{
+			v1alpha1.AnnotationInRingInstance:  g.instance,
+			v1alpha1.AnnotationInRingContainer: g.container,
+		}
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"uid": g.w.uid,
-			"annotations": map[string]any{
-				v1alpha1.AnnotationInRingInstance:  orNull(g.instance),
-				v1alpha1.AnnotationInRingContainer: orNull(g.container),
-			},
-		},
-		"status": map[string]any{"conditions": []corev1.PodCondition{c}},
+		"metadata": meta,
+		"status":   map[string]any{"conditions": []corev1.PodCondition{c}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encode the gate of pod %s: %w", g.w.name, err)
 	}
 	return patch, nil
-}
-
-// orNull is s, or the null that removes a key.
-func orNull(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
 }

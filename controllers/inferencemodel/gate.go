@@ -11,8 +11,9 @@ type gateChange struct {
 func (g gateChange) opens() bool { return g.instance != "" }
 
 // judgeGate says whether w's gate must change. It opens when at least one router is heard and all that are heard have
-// the same instance in their rings. Then it stays open, whatever routers do, until that instance is gone: its container
-// no longer runs, or a router has a fresh report of another one.
+// the same instance in their rings, unless that instance ended with an earlier container: routers need some heartbeats to
+// notice. Then it stays open, whatever routers do, until that instance is gone: its container no longer runs, or a router
+// has a fresh report of another one.
 func judgeGate(w worker, v View) (gateChange, bool) {
 	if !w.live() {
 		return gateChange{}, false
@@ -29,8 +30,9 @@ func judgeGate(w worker, v View) (gateChange, bool) {
 		}
 		instance = seen.Instance
 	}
+	ended := instance == w.instance && w.container != w.gatedContainer
 	return gateChange{w: w, instance: instance, container: w.container, routers: len(heard)},
-		instance != "" && w.container != ""
+		instance != "" && w.container != "" && !ended
 }
 
 // replaced reports whether a fresh report speaks of another instance than the one that the gate was opened for.

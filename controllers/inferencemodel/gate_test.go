@@ -38,6 +38,13 @@ func gatedFor(instance string) func(*corev1.Pod) {
 	}
 }
 
+// closed shuts the gate and leaves its annotations, as the manager does when the instance is gone.
+func closed(p *corev1.Pod) {
+	for i := range p.Status.Conditions {
+		p.Status.Conditions[i].Status = corev1.ConditionFalse
+	}
+}
+
 func restarted(p *corev1.Pod) { p.Status.ContainerStatuses[0].ContainerID = "containerd://c2" }
 func dead(p *corev1.Pod)      { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} }
 func leaving(p *corev1.Pod)   { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
@@ -64,22 +71,24 @@ func TestTheGate(t *testing.T) {
 		routers []RouterView
 		want    string // "", "closes" or "opens for INSTANCE"
 	}{
-		"stays shut without a router":                         {pod("p"), nil, ""},
-		"stays shut while one router has not taken it":        {pod("p"), []RouterView{routerWith("r1", "a", true), routerWith("r2", "a", false)}, ""},
-		"opens when all routers have the instance":            {pod("p"), []RouterView{routerWith("r1", "a", true), routerWith("r2", "a", true)}, "opens for a"},
-		"stays shut while routers have different instances":   {pod("p"), []RouterView{routerWith("r1", "a", true), routerWith("r2", "b", true)}, ""},
-		"waits for a router that has just fallen silent":      {pod("p"), []RouterView{routerWith("r1", "a", true), quiet("r2", 9*time.Second)}, ""},
-		"leaves out a router that is silent for ten seconds":  {pod("p"), []RouterView{routerWith("r1", "a", true), quiet("r2", 10*time.Second)}, "opens for a"},
-		"stays shut when only silent routers are left":        {pod("p"), []RouterView{quiet("r2", time.Minute)}, ""},
-		"stays shut while no container runs":                  {pod("p", dead), []RouterView{routerWith("r1", "a", true)}, ""},
-		"stays as it is on a pod that goes":                   {pod("p", leaving), []RouterView{routerWith("r1", "a", true)}, ""},
-		"stays open when a router lost the worker":            {pod("p", gatedFor("a")), []RouterView{routerWith("r1", "a", false)}, ""},
-		"stays open when a router restarts and knows nothing": {pod("p", gatedFor("a")), []RouterView{{Pod: "r1", Answered: true}}, ""},
-		"stays open when no router is left":                   {pod("p", gatedFor("a")), nil, ""},
-		"closes when a router reports another instance":       {pod("p", gatedFor("a")), []RouterView{routerWith("r1", "b", false)}, "closes"},
-		"does not close for an old report":                    {pod("p", gatedFor("a")), []RouterView{old(routerWith("r1", "b", true))}, ""},
-		"closes when another container runs":                  {pod("p", gatedFor("a"), restarted), []RouterView{routerWith("r1", "a", true)}, "closes"},
-		"closes when no container runs":                       {pod("p", gatedFor("a"), dead), nil, "closes"},
+		"stays shut without a router":                              {pod("p"), nil, ""},
+		"stays shut while one router has not taken it":             {pod("p"), []RouterView{routerWith("r1", "a", true), routerWith("r2", "a", false)}, ""},
+		"opens when all routers have the instance":                 {pod("p"), []RouterView{routerWith("r1", "a", true), routerWith("r2", "a", true)}, "opens for a"},
+		"stays shut while routers have different instances":        {pod("p"), []RouterView{routerWith("r1", "a", true), routerWith("r2", "b", true)}, ""},
+		"waits for a router that has just fallen silent":           {pod("p"), []RouterView{routerWith("r1", "a", true), quiet("r2", 9*time.Second)}, ""},
+		"leaves out a router that is silent for ten seconds":       {pod("p"), []RouterView{routerWith("r1", "a", true), quiet("r2", 10*time.Second)}, "opens for a"},
+		"stays shut when only silent routers are left":             {pod("p"), []RouterView{quiet("r2", time.Minute)}, ""},
+		"stays shut while no container runs":                       {pod("p", dead), []RouterView{routerWith("r1", "a", true)}, ""},
+		"stays as it is on a pod that goes":                        {pod("p", leaving), []RouterView{routerWith("r1", "a", true)}, ""},
+		"stays open when a router lost the worker":                 {pod("p", gatedFor("a")), []RouterView{routerWith("r1", "a", false)}, ""},
+		"stays open when a router restarts and knows nothing":      {pod("p", gatedFor("a")), []RouterView{{Pod: "r1", Answered: true}}, ""},
+		"stays open when no router is left":                        {pod("p", gatedFor("a")), nil, ""},
+		"closes when a router reports another instance":            {pod("p", gatedFor("a")), []RouterView{routerWith("r1", "b", false)}, "closes"},
+		"does not close for an old report":                         {pod("p", gatedFor("a")), []RouterView{old(routerWith("r1", "b", true))}, ""},
+		"closes when another container runs":                       {pod("p", gatedFor("a"), restarted), []RouterView{routerWith("r1", "a", true)}, "closes"},
+		"stays shut for an instance that ended with its container": {pod("p", gatedFor("a"), closed, restarted), []RouterView{routerWith("r1", "a", true)}, ""},
+		"opens for the instance after it":                          {pod("p", gatedFor("a"), closed, restarted), []RouterView{routerWith("r1", "b", true)}, "opens for b"},
+		"closes when no container runs":                            {pod("p", gatedFor("a"), dead), nil, "closes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := View{Routers: c.routers}
@@ -88,7 +97,7 @@ func TestTheGate(t *testing.T) {
 			switch {
 			case change && g.opens():
 				got = "opens for " + g.instance
-				if g.container != "containerd://c1" {
+				if g.container != c.pod.Status.ContainerStatuses[0].ContainerID {
 					t.Errorf("opens for container %q", g.container)
 				}
 			case change:

@@ -79,6 +79,15 @@ func crashing(p *corev1.Pod) {
 	c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error", Message: "flag a\nno library"}
 }
 
+// unready is what Kubernetes makes of a pod whose node is silent.
+func unready(p *corev1.Pod) {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == corev1.PodReady {
+			p.Status.Conditions[i].Status = corev1.ConditionFalse
+		}
+	}
+}
+
 func evicted(p *corev1.Pod) {
 	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "low on memory"
 }
@@ -105,6 +114,13 @@ var statuses = map[string]struct {
 	"a worker is loaded, a router has not taken it": {s: picture(saying(WorkerView{Stage: v1alpha1.StageLoaded, Loaded: true, LastError: "refused"})), want: `
 		Ready: False WorkersStarting: pod p on node n1 is Loaded: not in the ring of r1: refused
 		WeightsCached: True WeightsLoaded`},
+	"a worker's node is lost": {s: picture(func(s *scope) {
+		lost := old(routerWith("r1", "a", false))
+		s.view.Routers = []RouterView{lost}
+		with(pod("p", gatedFor("a"), unready))(s)
+	}), want: `
+		Ready: False WorkersStarting: 0 of 1 workers in the ring
+		WeightsCached: Unknown WeightsPending: 0 of 1`},
 	"a worker refuses its weights": {s: picture(saying(WorkerView{Stage: v1alpha1.StageFailed, Reason: "WeightsTruncated", Message: "x.gguf has 3 bytes"})), want: `
 		Ready: False WeightsNotUsable: x.gguf has 3 bytes
 		Progressing: False WeightsNotUsable

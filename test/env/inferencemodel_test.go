@@ -106,8 +106,13 @@ var _ = Describe("an InferenceModel", func() {
 		Eventually(func(g Gomega) {
 			open, of := gate(fresh(g, pod))
 			g.Expect(open).To(Equal(corev1.ConditionFalse))
-			g.Expect(of).To(BeEmpty())
+			g.Expect(of).To(Equal("a"))
 		}).Should(Succeed())
+		fleet.say(m.Namespace, inRing(pod, "a")) // the router has not noticed yet
+		looks := fleet.looked()
+		Eventually(fleet.looked).Should(BeNumerically(">", looks+2))
+		open, _ = gate(fresh(Default, pod))
+		Expect(open).To(Equal(corev1.ConditionFalse))
 		fleet.say(m.Namespace, inRing(pod, "b"))
 		isOpenFor("b")
 		Expect(workers(Default, m)).To(HaveLen(1))
