@@ -10,7 +10,7 @@ const (
 	backoffForget = 10 * time.Minute
 )
 
-// backoff counts the pods of one revision that ended and were replaced. The zero value has counted none.
+// backoff counts the generations of pods of one revision that ended and were replaced. The zero value has counted none.
 type backoff struct {
 	revision string
 	failures int
@@ -39,9 +39,15 @@ func (b backoff) delay() time.Duration {
 	return min(backoffBase<<min(b.failures-1, 20), backoffMax)
 }
 
+// counts reports whether a pod that was created then and ended is a further failure. One that is older than the last
+// replacement is not: it ended with the pod that was replaced, as all pods of a node do.
+func (b backoff) counts(created time.Time) bool {
+	return b.failures == 0 || !created.Before(b.last.Truncate(time.Second)) // Kubernetes writes whole seconds
+}
+
 // due is when a pod that was created then may be replaced.
 func (b backoff) due(created time.Time) time.Time {
-	if b.failures == 0 {
+	if b.failures == 0 || !b.counts(created) {
 		return created
 	}
 	if b.last.After(created) {
@@ -50,8 +56,10 @@ func (b backoff) due(created time.Time) time.Time {
 	return created.Add(b.delay())
 }
 
-// replaced counts one replacement.
-func (b backoff) replaced(now time.Time) backoff {
-	b.failures, b.last = b.failures+1, now
+// replaced notes the replacement of a pod that was created then.
+func (b backoff) replaced(created, now time.Time) backoff {
+	if b.counts(created) {
+		b.failures, b.last = b.failures+1, now
+	}
 	return b
 }

@@ -110,7 +110,7 @@ func (p *plan) replace(w worker, now time.Time) bool {
 		return false
 	}
 	p.remove = append(p.remove, removal{w, whyEnded})
-	p.backoff = p.backoff.replaced(now)
+	p.backoff = p.backoff.replaced(w.created, now)
 	return true
 }
 

@@ -2,6 +2,7 @@ package inferencemodel
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -100,7 +101,7 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 		}
 	case "CreateContainerError", "CreateContainerConfigError", "RunContainerError":
 		p.reason = v1alpha1.ReasonWorkerFailed
-		if ofWeights || strings.Contains(w.Message, "ImageVolumeMountFailed") {
+		if ofWeights || strings.Contains(w.Message, "ImageVolumeMountFailed") || strings.Contains(w.Message, ofWeightsMount) {
 			p.reason, p.message = v1alpha1.ReasonWeightsPullFailed, "weights "+weights.URI+": "+p.message
 		}
 	case "CrashLoopBackOff":
@@ -111,6 +112,9 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 	}
 	return p
 }
+
+// ofWeightsMount is how the kubelet names what can't be mounted, such as a folder that a read-only volume lacks.
+const ofWeightsMount = `volumeMount "` + desired.WeightsVolume + `"`
 
 // weightsImageIn reports whether a kubelet's message speaks of the weights' image rather than of the worker's.
 func weightsImageIn(message string, weights v1alpha1.Weights, image string) bool {
@@ -150,7 +154,7 @@ func unheard(w worker, v View) string {
 			continue
 		}
 		names = append(names, r.Pod)
-		if why := r.Error + seen.LastError; why != "" && !slices.Contains(errs, why) {
+		if why := steady(r.Error + seen.LastError); why != "" && !slices.Contains(errs, why) {
 			errs = append(errs, why)
 		}
 	}
@@ -160,6 +164,12 @@ func unheard(w worker, v View) string {
 	slices.Sort(names)
 	return join("not in the ring of "+strings.Join(names, ", "), strings.Join(errs, "; "))
 }
+
+// ownEnd is the near end of a connection in an error of Go's net package, as in "read tcp 10.0.0.1:40312->10.0.0.2:9443".
+var ownEnd = regexp.MustCompile(`[^\s"]+:\d+->`)
+
+// steady is an error's text without what differs from try to try, so that a lasting error is written once.
+func steady(text string) string { return ownEnd.ReplaceAllString(text, "") }
 
 // ending says how a process ended, with the end of its log where the kubelet kept it.
 func ending(t *corev1.ContainerStateTerminated) string {

@@ -114,6 +114,9 @@ var statuses = map[string]struct {
 	"a worker is loaded, a router has not taken it": {s: picture(saying(WorkerView{Stage: v1alpha1.StageLoaded, Loaded: true, LastError: "refused"})), want: `
 		Ready: False WorkersStarting: pod p on node n1 is Loaded: not in the ring of r1: refused
 		WeightsCached: True WeightsLoaded`},
+	"an error that names another port each time": {s: picture(saying(WorkerView{Stage: v1alpha1.StageLoaded, Loaded: true,
+		LastError: "read tcp 10.0.0.1:40312->10.0.0.2:9443: connection reset by peer"})), want: `
+		Ready: False WorkersStarting: not in the ring of r1: read tcp 10.0.0.2:9443: connection reset by peer`},
 	"a worker's node is lost": {s: picture(func(s *scope) {
 		lost := old(routerWith("r1", "a", false))
 		s.view.Routers = []RouterView{lost}
@@ -146,6 +149,10 @@ var statuses = map[string]struct {
 	"the weights' image can't be mounted": {s: picture(with(pod("p", waitingFor("CreateContainerError", "ImageVolumeMountFailed: bad layer")))), want: `
 		Ready: False WeightsNotUsable
 		WeightsCached: False WeightsPullFailed: bad layer`},
+	"the folder of the weights does not exist": {s: picture(func(s *scope) { s.model.Spec.Weights.URI = "pvc://claim/x" },
+		with(pod("p", waitingFor("CreateContainerConfigError", `failed to create subPath directory for volumeMount "weights" of container "worker"`)))), want: `
+		Ready: False WeightsNotUsable
+		WeightsCached: False WeightsPullFailed: weights pvc://claim/x: CreateContainerConfigError: failed to create subPath`},
 	"the process ends again and again": {s: picture(with(pod("p", crashing))), want: `
 		Ready: False WorkerFailed: its process ended 3 times, the last time: exit code 2 (Error): no library
 		Progressing: False WorkerFailed`},
