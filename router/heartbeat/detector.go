@@ -68,10 +68,10 @@ func (s State) String() string {
 	return "Down"
 }
 
-// Expect is who a worker must be.
+// Expect is who a worker must be. A model is its object's UID: the name that clients ask for may change, and workers that
+// were made before report the old one until they are replaced.
 type Expect struct {
 	ModelUID string // UID of the InferenceModel
-	Model    string // its name as clients ask for it
 	PodUID   string // not checked when empty
 }
 
@@ -202,8 +202,6 @@ func unfit(e Expect, r *workerv1.Report) string {
 		return "the report has no instance id"
 	case r.GetModelUid() != e.ModelUID:
 		return fmt.Sprintf("serves the model with UID %q, expected %q", r.GetModelUid(), e.ModelUID)
-	case r.GetModel() != e.Model:
-		return fmt.Sprintf("serves model %q, expected %q", r.GetModel(), e.Model)
 	case e.PodUID != "" && r.GetPodUid() != "" && r.GetPodUid() != e.PodUID:
 		return fmt.Sprintf("is the pod with UID %q, expected %q", r.GetPodUid(), e.PodUID)
 	case r.GetDraining():

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite transcripts")
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-var expected = Expect{ModelUID: "uid-1", Model: "smollm2", PodUID: "pod-1"}
+var expected = Expect{ModelUID: "uid-1", PodUID: "pod-1"}
 
 // good is a report of instance id that counts.
 func good(id string) *workerv1.Report {
@@ -117,7 +117,7 @@ func reportOf(t *testing.T, id string, words []string) *workerv1.Report {
 			r.Reason, r.Message = "WeightsCorrupt", "weights/m.gguf ends after 12 bytes"
 		case "draining":
 			r.Draining, r.Stage = true, workerv1.Stage_STAGE_DRAINING
-		case "other-model":
+		case "other-name":
 			r.Model = "qwen"
 		case "other-uid":
 			r.ModelUid = "uid-2"

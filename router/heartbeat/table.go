@@ -115,8 +115,8 @@ func (t *Table) SetConfig(c Config) {
 	t.publish()
 }
 
-// SetCandidates replaces the set; of several with one pod name the first counts. A candidate whose pod, address or model
-// differs starts from nothing; one that is gone is forgotten.
+// SetCandidates replaces the set; of several with one pod name the first counts. A candidate whose pod, address or model's
+// UID differs starts from nothing; one that is gone is forgotten.
 func (t *Table) SetCandidates(candidates []Candidate) {
 	t.mu.Lock()
 	if t.ctx.Err() != nil {

@@ -303,6 +303,16 @@ func TestACandidateThatIsGoneOrOtherIsForgotten(t *testing.T) {
 	}
 }
 
+func TestAModelThatIsRenamedKeepsItsWorkers(t *testing.T) {
+	f, w := admitted(t)
+	c := candidate(w)
+	c.Model = "another-name"
+	f.SetCandidates([]Candidate{c})
+	if got := f.Snapshot().Models["uid-1"]; len(got) != 1 || got[0].State != Up || got[0].Model != "another-name" {
+		t.Errorf("snapshot has %+v", got)
+	}
+}
+
 func TestOfTwoCandidatesWithOneNameTheFirstCounts(t *testing.T) {
 	f, w := admitted(t)
 	other := candidate(w)

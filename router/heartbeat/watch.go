@@ -53,16 +53,22 @@ func newWatcher(t *Table, c Candidate, config Config) *watcher {
 		candidate: c, config: config,
 	}
 	w.ctx, w.cancel = context.WithCancel(t.ctx)
-	w.detector = NewDetector(config, Expect{ModelUID: c.ModelUID, Model: c.Model, PodUID: c.PodUID}, w.clock.Now())
+	w.detector = NewDetector(config, Expect{ModelUID: c.ModelUID, PodUID: c.PodUID}, w.clock.Now())
 	return w
 }
 
-// same reports whether c is the candidate that w listens to; a pod that was once said to terminate does.
+// same reports whether c is the candidate that w listens to, and takes the model's name from it, which may change. A pod
+// that was once said to terminate does.
 func (w *watcher) same(c Candidate) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.Terminating = w.candidate.Terminating
-	return c == w.candidate
+	before := w.candidate
+	before.Model, c.Terminating = c.Model, before.Terminating
+	if c != before {
+		return false
+	}
+	w.candidate = c
+	return true
 }
 
 func (w *watcher) terminate() {
