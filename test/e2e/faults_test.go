@@ -70,7 +70,9 @@ func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
 	case <-time.After(hangs):
 		t.Fatal("no stream has begun")
 	}
+	before := instances(t, m)
 	kill(t, m, victim)
+	recovered(t, m, victim, before[victim])
 	wg.Wait()
 	cut := 0
 	for i, o := range outcomes {
@@ -86,7 +88,12 @@ func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
 		t.Error("no stream was cut, so nothing was running on the worker that was killed")
 	}
 	t.Logf("%d of %d streams were cut, each by one error event without [DONE]", cut, requests)
+}
 
+// recovered waits until the new process of a worker is in the ring, and records how long that took from the moment that
+// it had loaded the model.
+func recovered(t *testing.T, m *v1alpha1.InferenceModel, victim, instance string) {
+	t.Helper()
 	loaded := time.Time{}
 	eventually(t, "the new process has loaded the model", func(context.Context) (bool, string, error) {
 		for _, p := range workers(t, m) {
@@ -99,16 +106,23 @@ func TestAKilledProcessCutsOnlyItsOwnStreams(t *testing.T) {
 		}
 		return false, "not Ready", nil
 	})
-	eventually(t, "the ring is whole again", func(context.Context) (bool, string, error) {
-		in := 0
-		for _, p := range workers(t, m) {
-			if cluster.InRing(&p) {
-				in++
-			}
-		}
-		return in == 2, fmt.Sprint(in, " in the ring"), nil
+	eventually(t, "the ring is whole again, with the new instance", func(context.Context) (bool, string, error) {
+		now := instances(t, m)
+		return len(now) == len(workers(t, m)) && now[victim] != instance, fmt.Sprint(now), nil
 	})
 	record("loaded again after SIGKILL to the ring being whole", time.Since(loaded).Seconds(), "s", 2.5)
+}
+
+// instances returns the instance that is in the ring for each worker that has one there.
+func instances(t *testing.T, m *v1alpha1.InferenceModel) map[string]string {
+	t.Helper()
+	in := map[string]string{}
+	for _, p := range workers(t, m) {
+		if cluster.InRing(&p) {
+			in[p.Name] = p.Annotations[v1alpha1.AnnotationInRingInstance]
+		}
+	}
+	return in
 }
 
 func TestRollingRestartsOfTheRoutersCutNoStream(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -66,6 +67,10 @@ func TestDeletion(t *testing.T) {
 		eventually(t, "the name is unknown", func(ctx context.Context) (bool, string, error) {
 			o := post(ctx, url, question{model: "orphan", prompt: "Hi", maxTokens: 2}, nil)
 			return o.status == http.StatusNotFound, o.String(), nil
+		})
+		eventually(t, "the first model is gone", func(ctx context.Context) (bool, string, error) {
+			err := api.Get(ctx, client.ObjectKeyFromObject(m), m)
+			return apierrors.IsNotFound(err), "still there", client.IgnoreNotFound(err)
 		})
 		second := model(t, ns, "orphan")
 		untilReady(t, second)
@@ -124,7 +129,7 @@ func TestBrokenWeights(t *testing.T) {
 	load(t,
 		oci.Image{Name: "docker.io/ringfleet/e2e-truncated:1", Layers: []oci.Layer{{Files: []oci.File{{Path: "/m.gguf", Content: good[:40<<20]}}}}},
 		oci.Image{Name: "docker.io/ringfleet/e2e-text:1", Layers: []oci.Layer{{Files: []oci.File{{Path: "/m.gguf", Content: []byte("<html>404 Not Found</html>")}}}}},
-		oci.Image{Name: "docker.io/ringfleet/e2e-empty:1", Layers: []oci.Layer{{Files: []oci.File{{Path: "/", Dir: true}}}}},
+		oci.Image{Name: "docker.io/ringfleet/e2e-empty:1", Layers: []oci.Layer{{}}},
 	)
 	ns := namespace(t, "e2e-weights")
 	m := model(t, ns, "broken", func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "oci://docker.io/ringfleet/e2e-text:1" })
