@@ -94,7 +94,7 @@ func (g *generator) fault(c *gateway.Call, err error) error {
 	case errors.Is(err, upstream.ErrIdle):
 		f.Kind = gateway.Silent
 		f.Message = fmt.Sprintf("The worker sent nothing for %s before the answer was complete.", c.Idle)
-	case errors.As(err, &none):
+	case errors.As(err, &none) && none.Excluded == 0:
 		f.Kind, f.Message = g.state(c.ModelUID).say()
 	case errors.Is(err, placement.ErrNoWorker): // they were asked, and refused
 		f.Kind, f.Message, f.RetryAfter = gateway.NoCapacity, "No worker of the model took the request.", 2*time.Second

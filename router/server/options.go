@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// mostBodyBytes is the largest body that a worker takes: its messages have at most 16 MiB, the rest of the call included.
+const mostBodyBytes = 15 << 20
+
 // Options are the settings of a router. Each is a flag and an environment variable: --max-body-bytes is
 // RINGFLEET_MAX_BODY_BYTES. The flag wins. Heartbeat, ring and timeouts are not here: they come live from the
 // InferenceRouter.
@@ -77,8 +80,8 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--drain-settle %s, --drain-timeout %s: want 0s or more, and the second not below the first",
 			o.DrainSettle, o.DrainTimeout))
 	}
-	if o.MaxBodyBytes < 1<<10 || o.MaxBodyBytes > 1<<30 {
-		errs = append(errs, fmt.Errorf("--max-body-bytes %d: want from %d to %d", o.MaxBodyBytes, 1<<10, 1<<30))
+	if o.MaxBodyBytes < 1<<10 || o.MaxBodyBytes > mostBodyBytes {
+		errs = append(errs, fmt.Errorf("--max-body-bytes %d: want from %d to %d", o.MaxBodyBytes, 1<<10, mostBodyBytes))
 	}
 	return errors.Join(errs...)
 }

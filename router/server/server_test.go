@@ -182,11 +182,12 @@ func TestOptionsThatCannotWorkAreNamed(t *testing.T) {
 	env := map[string]string{"RINGFLEET_MAX_BODY_BYTES": "many", "RINGFLEET_DRAIN_TIMEOUT": "1s"}
 	var o Options
 	o.bind(flag.NewFlagSet("router", flag.ContinueOnError), func(key string) string { return env[key] })
+	o.MaxBodyBytes = 16 << 20 // more than a worker takes
 	err := o.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s"} {
+	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in %v", want, err)
 		}

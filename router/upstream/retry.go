@@ -44,7 +44,10 @@ func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
 	for len(tried) < attempts {
 		w, err := c.options.Placer.Place(r.ModelUID, r.Key, tried...)
 		if err != nil {
-			if last.err == nil || errors.Is(last.err, ErrRefused) {
+			switch {
+			case len(r.Tried) > 0:
+				return nil, &Error{Kind: ErrLost, Worker: r.Tried[len(r.Tried)-1], Detail: "there is no other worker"}
+			case last.err == nil || errors.Is(last.err, ErrRefused):
 				return nil, err // nobody did any work: the placer knows best why
 			}
 			return nil, last.err

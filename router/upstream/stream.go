@@ -92,7 +92,7 @@ func (s *Stream) start() failure {
 	}
 	s.call, err = workerv1.NewWorkerClient(p.conn).Generate(s.ctx, prepare(s.request, s.worker))
 	if err == nil {
-		s.first, err = s.receive()
+		s.first, err = s.begin()
 	}
 	if err != nil {
 		f := judge(s.caller, s.ctx, s.worker.Pod, s.accepted != nil, err)
@@ -100,6 +100,27 @@ func (s *Stream) start() failure {
 		return f
 	}
 	return failure{}
+}
+
+// begin returns the first event with text or a finish, with the tokens that came before it: tokens without text show a
+// client nothing, so that until then another worker may be tried.
+func (s *Stream) begin() (*workerv1.GenerateResponse, error) {
+	var silent []uint32
+	for {
+		e, err := s.receive()
+		if err != nil {
+			return nil, err
+		}
+		d := e.GetDelta()
+		if d != nil && d.GetText() == "" {
+			silent = append(silent, d.GetTokens()...)
+			continue
+		}
+		if d != nil && silent != nil {
+			d.Tokens = append(silent, d.GetTokens()...)
+		}
+		return e, nil
+	}
 }
 
 // receive returns the next event that is a piece of the answer. With the finish it also takes the end of the call, so
