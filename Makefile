@@ -60,8 +60,11 @@ images: deps ## Build the OCI images of manager, router and worker, and of the d
 deps: ## Install what the build and the tests need and the machine lacks (a C compiler, git).
 	@command -v gcc >/dev/null || { echo "deps: installing gcc (the race detector and the worker need it)"; apt-get update -q && apt-get install -y -q gcc libc6-dev; }
 
+PARTS := verify lint unit crd envtest e2e
+
 .PHONY: test
-test: deps verify lint unit crd envtest e2e ## Everything: verify, lint, unit, CRD, API server and cluster tests.
+test: deps ## Everything: verify, lint, unit, CRD, API server and cluster tests, with the time of each.
+	@for part in $(PARTS); do start=$$SECONDS; echo "== $$part"; $(MAKE) --no-print-directory $$part; echo "== $$part took $$((SECONDS - start)) s"; done
 
 .PHONY: unit
 unit: deps ## Run the unit and transcript tests with the race detector.
@@ -78,8 +81,9 @@ envtest: deps ## Run the controllers against a real API server.
 	export KUBEBUILDER_ASSETS=$$(go run ./hack/cluster assets); go test -race -timeout 15m ./test/env/...
 
 .PHONY: e2e
-e2e: deps ## Run the whole line on a cluster of its own: real kubelets, real images, a real model.
+e2e: deps ## Run the whole line on a cluster of its own, and the tests of the cluster tool on another.
 	go run ./hack/demo e2e
+	go test -tags=e2e -v -count=1 -timeout=15m ./hack/cluster/e2e
 
 .PHONY: bench
 bench: deps ## Measure, and write bench/out/*.json, *.md and *.svg.

@@ -12,8 +12,11 @@ import (
 	"github.com/ringfleet/ringfleet/router/server"
 )
 
+// version is set by the build.
+var version = "dev"
+
 func main() {
-	var o server.Options
+	o := server.Options{Version: version}
 	o.Bind(flag.CommandLine)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -12,8 +12,11 @@ import (
 	"github.com/ringfleet/ringfleet/worker/agent"
 )
 
+// version is set by the build.
+var version = "dev"
+
 func main() {
-	var o agent.Options
+	o := agent.Options{Version: version}
 	o.Bind(flag.CommandLine)
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

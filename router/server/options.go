@@ -16,6 +16,8 @@ const mostBodyBytes = 15 << 20
 // RINGFLEET_MAX_BODY_BYTES. The flag wins. Heartbeat, ring and timeouts are not here: they come live from the
 // InferenceRouter.
 type Options struct {
+	// Version of the program: it is logged.
+	Version string
 	// Namespace is the one whose models are served, and RouterName the InferenceRouter that holds the settings.
 	Namespace, RouterName string
 	// PodName is what the router calls itself in answers to the manager.

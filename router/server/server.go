@@ -88,7 +88,7 @@ func run(ctx context.Context, o Options, log *slog.Logger, from source, started 
 			broken <- fmt.Errorf("watch namespace %s: %w", o.Namespace, err)
 		}
 	})
-	log.Info("the router serves", "http", r.listeners[0].Addr().String(), "grpc", r.listeners[1].Addr().String(),
+	log.Info("the router serves", "version", o.Version, "http", r.listeners[0].Addr().String(), "grpc", r.listeners[1].Addr().String(),
 		"ops", r.listeners[2].Addr().String(), "namespace", o.Namespace, "router", o.RouterName)
 	select {
 	case <-ctx.Done():

@@ -112,7 +112,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("agent: --grpc-address: %w", err), plain.Close())
 	}
-	a.log.Info("The worker starts", "instance", a.state.id.Instance, "model", a.o.Model, "revision", a.o.Revision,
+	a.log.Info("The worker starts", "version", a.o.Version, "instance", a.state.id.Instance, "model", a.o.Model, "revision", a.o.Revision,
 		"http", plain.Addr().String(), "grpc", secure.Addr().String(), "threads", a.o.threads())
 
 	live, end := context.WithCancel(ctx)

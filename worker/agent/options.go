@@ -16,6 +16,8 @@ import (
 // Options are the settings of a worker. Each is a flag and an environment variable: --max-waiting is
 // RINGFLEET_MAX_WAITING. The flag wins.
 type Options struct {
+	// Version of the program: it is logged.
+	Version string
 	// Model is the name that clients ask for; ModelUID and Revision are the InferenceModel and the revision of it that
 	// this process was made for. Calls that expect others are refused.
 	Model, ModelUID, Revision string
