@@ -26,25 +26,6 @@ func TestAConditionMovesItsTransitionTimeOnlyWithItsStatus(t *testing.T) {
 	}
 }
 
-func TestSummaryTakesTheFirstFalseThenTheFirstUnknown(t *testing.T) {
-	good := conditions.True(v1alpha1.Ready, v1alpha1.ReasonServing, "all")
-	pending := conditions.Unknown(v1alpha1.WeightsCached, v1alpha1.ReasonWeightsPending, "wait")
-	noRouter := conditions.False(v1alpha1.RouterReady, v1alpha1.ReasonNoRouterReady, "none")
-	for name, c := range map[string]struct {
-		parts []conditions.Finding
-		want  v1alpha1.Reason
-	}{
-		"nothing wrong":              {[]conditions.Finding{good}, v1alpha1.ReasonServing},
-		"unknown alone":              {[]conditions.Finding{pending}, v1alpha1.ReasonWeightsPending},
-		"false beats unknown":        {[]conditions.Finding{pending, noRouter}, v1alpha1.ReasonNoRouterReady},
-		"no parts is a good finding": {nil, v1alpha1.ReasonServing},
-	} {
-		if got := conditions.Summary(good, c.parts...); got.Reason != c.want || got.Type != v1alpha1.Ready {
-			t.Errorf("%s: got %+v, want %s", name, got, c.want)
-		}
-	}
-}
-
 func TestShortenKeepsWholeCharacters(t *testing.T) {
 	for limit := 3; limit < 12; limit++ {
 		got := conditions.Shorten(strings.Repeat("é", 10), limit)

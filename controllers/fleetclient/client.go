@@ -62,9 +62,6 @@ type Router struct {
 	Error string
 }
 
-// Silent reports whether r has been silent for so long that it is left out.
-func (r Router) Silent() bool { return r.Status == nil && r.Silence >= SilentAfter }
-
 // View is what the pods of a namespace said at one moment. It is shared: don't change it.
 type View struct {
 	Routers []Router

@@ -1,6 +1,7 @@
 package inferencemodel
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,8 +94,8 @@ func (r *Reconciler) remove(ctx context.Context, s *scope) error {
 	return nil
 }
 
-// create makes the workers that the plan names. A pod that exists already is one that the cache does not show yet. A pod
-// that the API server refuses (quota, policy) ends the step without an error: it is tried again after a while.
+// create makes the workers that the plan names. A pod that exists already is one that the cache does not show yet, or never
+// will. A pod that the API server refuses (quota, policy) ends the step without an error: it is tried again after a while.
 func (r *Reconciler) create(ctx context.Context, s *scope) error {
 	if len(s.plan.create) == 0 {
 		return nil
@@ -110,6 +111,7 @@ func (r *Reconciler) create(ctx context.Context, s *scope) error {
 		case err == nil:
 			tell(r.Events, s.model, workerCreated(pod))
 		case apierrors.IsAlreadyExists(err):
+			s.rejected = cmp.Or(r.disowned(ctx, pod), s.rejected)
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return errGone
 		case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
@@ -118,6 +120,21 @@ func (r *Reconciler) create(ctx context.Context, s *scope) error {
 			return nil
 		default:
 			return fmt.Errorf("create pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+	}
+	return nil
+}
+
+// disowned says why the pod that has the name of want is not seen as a worker: somebody took away a label that finds it. It
+// is nil when the pod has them, and the cache is only behind.
+func (r *Reconciler) disowned(ctx context.Context, want *corev1.Pod) error {
+	var live corev1.Pod
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), &live); err != nil {
+		return nil //nolint:nilerr // it is asked again soon
+	}
+	for _, label := range []string{v1alpha1.LabelModelUID, desired.LabelManagedBy} {
+		if live.Labels[label] != want.Labels[label] {
+			return fmt.Errorf("pod %s exists without the label %s=%s: give it that label back, or delete the pod", want.Name, label, want.Labels[label])
 		}
 	}
 	return nil

@@ -62,7 +62,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	s.want = want(s.model, s.model.Status.Revision)
 	err := step.Run(ctx, s, r.steps(s)...)
-	if errors.Is(err, errGone) {
+	if errors.Is(err, errGone) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return ctrl.Result{}, nil
 	}
 	err = errors.Join(err, r.writeStatus(ctx, s, err))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,8 +49,6 @@ func (r *Reconciler) createDefault(ctx context.Context, s *scope, o client.Objec
 		return true, nil
 	case apierrors.IsAlreadyExists(err):
 		return false, nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return false, errGone
 	default:
 		return false, fmt.Errorf("create %T %s: %w", o, client.ObjectKeyFromObject(o), err)
 	}

@@ -1,6 +1,7 @@
 package env
 
 import (
+	"fmt"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
@@ -276,6 +278,21 @@ var _ = Describe("an InferenceModel", func() {
 		workersOnce(m, 1)
 		err := c.Get(ctx, client.ObjectKey{Namespace: ns, Name: "default"}, &v1alpha1.WorkerPool{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "a default pool that nobody refers to: %v", err)
+	})
+
+	It("says which pod somebody has taken its label from, and goes on when it has it again", func() {
+		m := smol(namespace(), 1)
+		pod := &workersOnce(m, 1)[0]
+		label := func(value string) {
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.LabelModelUID, value)
+			Expect(c.Patch(ctx, pod, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+		}
+		label("")
+		becomes(m, v1alpha1.Ready, "False PodRejected")
+		Expect(m.Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring(pod.Name+" exists without the label"))))
+		label(string(m.UID))
+		becomes(m, v1alpha1.Ready, "False WorkersStarting")
+		Expect(workers(Default, m)).To(HaveLen(1))
 	})
 
 	It("says why the API server refuses its pods, and goes on when it no longer does", func() {
