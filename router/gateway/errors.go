@@ -68,6 +68,14 @@ func (f *Fault) Error() string {
 	return "gateway: " + f.Message
 }
 
+// reason is what the log says of a fault. What a worker says of an invalid request could quote it, and is left out.
+func (f *Fault) reason() string {
+	if f.Err == nil || f.Kind == Invalid {
+		return ""
+	}
+	return clip(f.Err.Error())
+}
+
 // unknownModelError says that no model has a name, and which have one like it.
 type unknownModelError struct {
 	name string

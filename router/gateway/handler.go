@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -39,6 +40,7 @@ type exchange struct {
 	status        int
 	outcome       Outcome
 	code          string
+	why           string // what happened on a worker
 	usage         openai.Usage
 	measured      bool    // it counts in the figures
 	measure       Measure // nil before the model is known
@@ -55,6 +57,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.draining.Load() {
 		w.Header().Set("Connection", "close")
 	}
+	// The server keeps the deadline of the connection's last response, and would cut a client that waits for 100 Continue.
+	_ = x.rc.SetWriteDeadline(time.Time{})
 	if r.ContentLength != 0 {
 		x.windowForBody() // also where nobody reads it: the server itself does before it answers
 	}
@@ -166,8 +170,8 @@ func (x *exchange) fail(err error) {
 	a := code(err)
 	x.outcome, x.code = a.outcome, a.object.Code
 	var fault *Fault
-	if errors.As(err, &fault) && fault.Worker != "" {
-		x.worker = fault.Worker
+	if errors.As(err, &fault) {
+		x.worker, x.why = cmp.Or(fault.Worker, x.worker), fault.reason()
 	}
 	switch {
 	case a.status == statusGone:
@@ -210,6 +214,9 @@ func (x *exchange) log() {
 	}
 	if x.code != "" {
 		attrs = append(attrs, slog.String("code", x.code))
+	}
+	if x.why != "" {
+		attrs = append(attrs, slog.String("why", x.why))
 	}
 	if x.model != "" {
 		attrs = append(attrs, slog.String("model", x.model), slog.String("worker", x.worker),
