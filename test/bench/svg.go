@@ -9,7 +9,7 @@ import (
 // Sizes of the picture, in pixels.
 const (
 	rowHeight = 28
-	labels    = 400 // width of the names
+	labels    = 500 // width of the names
 	bars      = 300 // width of the longest bar
 	figuresAt = labels + bars + 16
 	width     = figuresAt + 180
