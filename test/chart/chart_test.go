@@ -166,8 +166,13 @@ func TestTheManagerMayDoWhatItsMarkersSayAndBindOneRoleOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := as[rbacv1.ClusterRole](t, generated, "ClusterRole ringfleet-manager").Rules
+	wantHome := as[rbacv1.Role](t, generated, "Role ringfleet-manager").Rules
 	for name, objects := range installations(t) {
 		t.Run(name, func(t *testing.T) {
+			home := as[rbacv1.Role](t, objects, "Role ringfleet-manager")
+			if a, b := mustJSON(t, home.Rules), mustJSON(t, wantHome); a != b || home.Namespace != "ringfleet-system" {
+				t.Errorf("rules in namespace %s\n%s\nexpected\n%s\nrun make manifests", home.Namespace, a, b)
+			}
 			got := as[rbacv1.ClusterRole](t, objects, "ClusterRole ringfleet-manager").Rules
 			if a, b := mustJSON(t, got), mustJSON(t, want); a != b {
 				t.Errorf("rules\n%s\nexpected\n%s\nrun make manifests", a, b)
@@ -188,6 +193,24 @@ func TestTheManagerMayDoWhatItsMarkersSayAndBindOneRoleOnly(t *testing.T) {
 				t.Errorf("%d rules with bind, expected 1", bound)
 			}
 		})
+	}
+}
+
+func TestWhoMayEditAKindMayScaleItAndWhoMayViewItMaySeeTheScale(t *testing.T) {
+	allows := func(rules []rbacv1.PolicyRule, resource, verb string) bool {
+		return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
+		})
+	}
+	for name, objects := range installations(t) {
+		for role, edits := range map[string]bool{"admin": true, "edit": true, "view": false} {
+			rules := as[rbacv1.ClusterRole](t, objects, "ClusterRole ringfleet-"+role).Rules
+			for _, scaled := range []string{"inferencemodels/scale", "inferencerouters/scale"} {
+				if !allows(rules, scaled, "get") || allows(rules, scaled, "patch") != edits || allows(rules, scaled, "update") != edits {
+					t.Errorf("%s: %s of %s is not as it should be in %s", name, role, scaled, mustJSON(t, rules))
+				}
+			}
+		}
 	}
 }
 
