@@ -117,7 +117,8 @@ func (a *agent) run(ctx context.Context) error {
 
 	live, end := context.WithCancel(ctx)
 	defer end()
-	web := &http.Server{Handler: a.handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	web := &http.Server{Handler: a.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10}
 	var parts sync.WaitGroup
 	parts.Go(func() { a.fail(web.Serve(plain)) })
 	loading := make(chan struct{})

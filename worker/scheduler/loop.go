@@ -141,6 +141,8 @@ func (s *scheduler) refusalLocked() error {
 		return s.closed
 	case s.draining:
 		return engine.ErrDraining
+	case s.state.full():
+		return engine.ErrBusy
 	}
 	return nil
 }

@@ -272,6 +272,10 @@ func TestAFullQueueRefuses(t *testing.T) {
 		}
 		eventually(t, "the first runs", func() bool { return r.Stats().Running == 1 })
 	}
+	_, err := r.Generate(context.Background(), &engine.Request{ID: "x", Prompt: engine.Prompt{Tokens: []engine.Token{-1}}})
+	if !errors.Is(err, engine.ErrBusy) {
+		t.Fatalf("its prompt was looked at before the queue: %v", err)
+	}
 }
 
 func TestDrainRefusesNewRequestsAndWaitsForOldOnes(t *testing.T) {

@@ -47,12 +47,11 @@ func newLimits(o Options, info engine.Info, caps engine.Caps) (limits, error) {
 type grant struct {
 	limit   int // most tokens of output
 	reserve int // tokens whose cells are booked before it starts
-	// open: the client named no max_tokens. Such a request may use the whole context, but books only its share of the
-	// KV cache at first, takes more block by block, and ends with reason length where no block is free.
-	open bool
 }
 
-// judge returns what a prompt of the given length may use, or an *engine.InvalidError where it can never run.
+// judge returns what a prompt of the given length may use, or an *engine.InvalidError where it can never run. Without
+// max_tokens a request may use the whole context, but books only its share of the KV cache at first, takes more block by
+// block, and ends with reason length where no block is free.
 func (l limits) judge(prompt, maxTokens int) (grant, error) {
 	room, holder := l.context, "the context"
 	if cells := l.blocks * blockTokens; cells < room {
@@ -67,7 +66,7 @@ func (l limits) judge(prompt, maxTokens int) (grant, error) {
 	case maxTokens == 0:
 		limit := room - prompt
 		share := l.blocks / l.sequences * blockTokens
-		return grant{limit: limit, reserve: prompt + min(limit, max(share-prompt, openOutput)), open: true}, nil
+		return grant{limit: limit, reserve: prompt + min(limit, max(share-prompt, openOutput))}, nil
 	case maxTokens > room-prompt: // not prompt+maxTokens > room, which may overflow
 		return grant{}, &engine.InvalidError{Field: "max_tokens",
 			Message: fmt.Sprintf("the prompt has %d tokens and max_tokens is %d; %s holds %d", prompt, maxTokens, holder, room)}

@@ -75,12 +75,14 @@ func newState(l limits, vocab pieces) *state {
 
 // arrive queues r, or returns engine.ErrBusy. Requests for which a sequence is free don't count as waiting.
 func (s *state) arrive(r *request) error {
-	if len(s.queue) >= s.limits.waiting+len(s.freeSeqs) {
+	if s.full() {
 		return engine.ErrBusy
 	}
 	s.queue = append(s.queue, r)
 	return nil
 }
+
+func (s *state) full() bool { return len(s.queue) >= s.limits.waiting+len(s.freeSeqs) }
 
 // end takes r out at any stage. What it held is free for the next step.
 func (s *state) end(r *request) {
