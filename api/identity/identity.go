@@ -64,6 +64,9 @@ func Of(cert *x509.Certificate) (ID, error) {
 	if id.Namespace == "" || !slices.Contains([]Role{Manager, Router, Worker}, id.Role) {
 		return ID{}, fmt.Errorf("identity: %s names no namespace or an unknown role", u)
 	}
+	if u.String() != id.URI().String() { // a query, a fragment, an escape
+		return ID{}, fmt.Errorf("identity: %s says more than %s", u, id.URI())
+	}
 	return id, nil
 }
 
