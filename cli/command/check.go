@@ -130,7 +130,7 @@ func judgeVersion(s seen) finding {
 	switch {
 	case err != nil:
 		return finding{note, fmt.Sprintf("Kubernetes %q has a version that can't be read; 1.35 or later is needed", s.serverVersion)}
-	case v.LessThan(version.MustParseSemantic("v1.35.0")):
+	case version.MajorMinor(v.Major(), v.Minor()).LessThan(version.MajorMinor(1, 35)): // v1.35.0-eks-… is no pre-release
 		return finding{fail, fmt.Sprintf("Kubernetes %s is older than 1.35: weights by oci:// need image volumes, which are on by default from 1.35. Upgrade", s.serverVersion)}
 	}
 	return finding{ok, fmt.Sprintf("Kubernetes %s has image volumes", s.serverVersion)}

@@ -102,16 +102,17 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 		change func(*seen)
 		want   string // a line; "" means no FAIL
 	}{
-		"a good cluster":               {func(*seen) {}, ""},
-		"an old version":               {func(s *seen) { s.serverVersion = "v1.33.4" }, "FAIL  Kubernetes v1.33.4 is older than 1.35"},
-		"a version of a distribution":  {func(s *seen) { s.serverVersion = "v1.37.0-eks-abc" }, ""},
-		"a pre-release of a later one": {func(s *seen) { s.serverVersion = "v1.38.0-alpha.1" }, ""},
-		"nodes that are too small":     {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionTrue, "250m", "4Gi")} }, "FAIL  none of 1 nodes"},
-		"a node that is not Ready":     {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionFalse, "1", "4Gi")} }, "FAIL  none of 1 nodes"},
-		"nodes that can't be seen":     {func(s *seen) { s.nodes, s.nodesHidden = nil, true }, ""},
-		"no API":                       {func(s *seen) { s.apiInstalled = false }, "FAIL  the API inference.ringfleet.dev/v1alpha1 is not installed"},
-		"no manager":                   {func(s *seen) { s.managers = 0 }, "FAIL  no manager pod is Ready"},
-		"a user without rights":        {func(s *seen) { s.mayCreate = false }, "FAIL  you may not create InferenceModels in namespace fleet"},
+		"a good cluster":                            {func(*seen) {}, ""},
+		"an old version":                            {func(s *seen) { s.serverVersion = "v1.33.4" }, "FAIL  Kubernetes v1.33.4 is older than 1.35"},
+		"a version of a distribution":               {func(s *seen) { s.serverVersion = "v1.37.0-eks-abc" }, ""},
+		"the first that will do, of a distribution": {func(s *seen) { s.serverVersion = "v1.35.0-eks-abc" }, ""},
+		"a pre-release of a later one":              {func(s *seen) { s.serverVersion = "v1.38.0-alpha.1" }, ""},
+		"nodes that are too small":                  {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionTrue, "250m", "4Gi")} }, "FAIL  none of 1 nodes"},
+		"a node that is not Ready":                  {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionFalse, "1", "4Gi")} }, "FAIL  none of 1 nodes"},
+		"nodes that can't be seen":                  {func(s *seen) { s.nodes, s.nodesHidden = nil, true }, ""},
+		"no API":                                    {func(s *seen) { s.apiInstalled = false }, "FAIL  the API inference.ringfleet.dev/v1alpha1 is not installed"},
+		"no manager":                                {func(s *seen) { s.managers = 0 }, "FAIL  no manager pod is Ready"},
+		"a user without rights":                     {func(s *seen) { s.mayCreate = false }, "FAIL  you may not create InferenceModels in namespace fleet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := good

@@ -81,6 +81,7 @@ func unplaced(pod *corev1.Pod, weights v1alpha1.Weights) progress {
 		p.reason = v1alpha1.ReasonWeightsPullFailed
 	case c.Reason == corev1.PodReasonUnschedulable:
 		p.reason = v1alpha1.ReasonUnschedulable
+		p.message += "; free room, add a node, or ask for less in the pool's workerResources"
 	}
 	return p
 }
@@ -95,9 +96,11 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 	switch w.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
 		"RegistryUnavailable", "SignatureValidationFailed":
-		p.reason, p.message = v1alpha1.ReasonImagePullFailed, "image "+image+": "+p.message
+		p.reason, p.message = v1alpha1.ReasonImagePullFailed,
+			"image "+image+": "+p.message+"; correct engine.image, or the pool's imagePullSecrets"
 		if ofWeights {
-			p.reason, p.message = v1alpha1.ReasonWeightsPullFailed, "weights "+weights.URI+": "+join(w.Reason, w.Message)
+			p.reason, p.message = v1alpha1.ReasonWeightsPullFailed,
+				"weights "+weights.URI+": "+join(w.Reason, w.Message)+"; correct spec.weights, or the pool's imagePullSecrets"
 		}
 	case "CreateContainerError", "CreateContainerConfigError", "RunContainerError":
 		p.reason = v1alpha1.ReasonWorkerFailed

@@ -132,20 +132,20 @@ var statuses = map[string]struct {
 		Ready: False WorkerFailed: no libllama
 		WeightsCached: Unknown WeightsPending`},
 	"no node has room": {s: picture(with(pod("p", unscheduled("0/2 nodes: Insufficient cpu")))), want: `
-		Ready: False Unschedulable: the scheduler says: 0/2 nodes: Insufficient cpu
+		Ready: False Unschedulable: the scheduler says: 0/2 nodes: Insufficient cpu; free room, add a node
 		Progressing: False Unschedulable`},
 	"the claim of the weights does not exist": {s: picture(func(s *scope) { s.model.Spec.Weights.URI = "pvc://claim/x" },
 		with(pod("p", unscheduled(`persistentvolumeclaim "claim" not found`)))), want: `
 		Ready: False WeightsNotUsable
 		WeightsCached: False WeightsPullFailed: persistentvolumeclaim "claim" not found`},
 	"the worker's image can't be pulled": {s: picture(with(pod("p", waitingFor("ErrImagePull", `pull "docker.io/ringfleet/worker:dev": not found`)))), want: `
-		Ready: False ImagePullFailed: image ringfleet/worker:dev: ErrImagePull: pull
+		Ready: False ImagePullFailed: image ringfleet/worker:dev: ErrImagePull: pull "docker.io/ringfleet/worker:dev": not found; correct engine.image
 		Progressing: False ImagePullFailed
 		WeightsCached: Unknown WeightsPending`},
 	"the weights' image can't be pulled": {s: picture(with(pod("p", waitingFor("ImagePullBackOff", `Back-off pulling image "example.com/w:1"`)))), want: `
 		Ready: False WeightsNotUsable
 		Progressing: False WeightsNotUsable
-		WeightsCached: False WeightsPullFailed: weights oci://example.com/w:1: ImagePullBackOff: Back-off pulling`},
+		WeightsCached: False WeightsPullFailed: weights oci://example.com/w:1: ImagePullBackOff: Back-off pulling image "example.com/w:1"; correct spec.weights`},
 	"the weights' image can't be mounted": {s: picture(with(pod("p", waitingFor("CreateContainerError", "ImageVolumeMountFailed: bad layer")))), want: `
 		Ready: False WeightsNotUsable
 		WeightsCached: False WeightsPullFailed: bad layer`},
