@@ -102,7 +102,7 @@ type RouterService struct {
 // Heartbeat says when a worker counts as lost and when as back. No report within interval and timeout is a failure, and
 // so is a broken stream; at most one failure and one success count in an interval.
 //
-// +kubebuilder:validation:XValidation:rule="self.timeoutMilliseconds <= self.intervalMilliseconds",message="heartbeat.timeoutMilliseconds must be less than or equal to heartbeat.intervalMilliseconds"
+// +kubebuilder:validation:XValidation:rule="self.timeoutMilliseconds <= self.intervalMilliseconds",message="heartbeat.timeoutMilliseconds must be less than or equal to heartbeat.intervalMilliseconds: lower the one or raise the other"
 type Heartbeat struct {
 	// intervalMilliseconds is the time between two reports of a worker.
 	// +optional

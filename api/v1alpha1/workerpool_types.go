@@ -46,7 +46,7 @@ type WorkerPoolSpec struct {
 	// +optional
 	// +kubebuilder:default={requests: {cpu: "500m", memory: "512Mi"}, limits: {cpu: "2", memory: "2Gi"}}
 	// +kubebuilder:validation:XValidation:rule="has(self.limits) && 'cpu' in self.limits && 'memory' in self.limits",message="workerResources.limits must name cpu and memory: the engine takes its number of threads from the one, and nodes stay alive by the other"
-	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="workerResources.claims are not supported"
+	// +kubebuilder:validation:XValidation:rule="!has(self.claims) || size(self.claims) == 0",message="workerResources.claims are not supported: remove them"
 	WorkerResources corev1.ResourceRequirements `json:"workerResources,omitzero"`
 
 	// nodeSelector restricts workers to nodes with these labels.
