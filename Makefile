@@ -7,7 +7,7 @@ SHELL := /bin/bash
 VERSION ?= $(shell sed -n 's/^appVersion: //p' charts/ringfleet/Chart.yaml)
 TOOL := go tool -modfile=hack/tools.mod
 # Packages whose tests need neither an API server nor a cluster.
-UNIT = $(shell go list ./... | grep -vE '/test/(env|e2e)($$|/)')
+UNIT = $(shell go list ./... | grep -vE '/test/(env|e2e|crd|chart)($$|/)')
 LDFLAGS := -s -w -X main.version=$(VERSION)
 
 .PHONY: help
@@ -72,8 +72,8 @@ unit: deps ## Run the unit and transcript tests with the race detector.
 	go test -race -timeout 15m $(UNIT)
 
 .PHONY: crd
-crd: ## Run the tests of the CRDs' rules and defaults, without a server.
-	go test ./test/crd/...
+crd: ## Run the tests of the CRDs and of the chart, without a server.
+	go test ./test/crd/... ./test/chart/...
 
 .PHONY: envtest
 envtest: deps ## Run the controllers against a real API server.
