@@ -158,7 +158,10 @@ func client(t *testing.T, ca *tlstest.Authority, address string) workerv1.Worker
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond}}))
+		grpc.WithConnectParams(grpc.ConnectParams{
+			MinConnectTimeout: hang, // without it a connection has 10 ms, and is closed when it took them
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 1, MaxDelay: 10 * time.Millisecond},
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
