@@ -17,7 +17,12 @@ const (
 	LabelCreatedFor = "inference.ringfleet.dev/created-for-models"
 	// LabelComponent has the value "worker" or "router".
 	LabelComponent = "app.kubernetes.io/component"
+	// LabelManagedBy has the value ManagedBy: the manager sees nothing else of Kubernetes' own kinds.
+	LabelManagedBy = "app.kubernetes.io/managed-by"
 )
+
+// ManagedBy is the value of LabelManagedBy.
+const ManagedBy = "ringfleet-manager"
 
 // GateInRing is the readiness gate of worker pods: True once every Ready router has this instance in its ring.
 const GateInRing = "inference.ringfleet.dev/in-ring"

@@ -132,7 +132,7 @@ func (r *Reconciler) disowned(ctx context.Context, want *corev1.Pod) error {
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(want), &live); err != nil {
 		return nil //nolint:nilerr // it is asked again soon
 	}
-	for _, label := range []string{v1alpha1.LabelModelUID, desired.LabelManagedBy} {
+	for _, label := range []string{v1alpha1.LabelModelUID, v1alpha1.LabelManagedBy} {
 		if live.Labels[label] != want.Labels[label] {
 			return fmt.Errorf("pod %s exists without the label %s=%s: give it that label back, or delete the pod", want.Name, label, want.Labels[label])
 		}

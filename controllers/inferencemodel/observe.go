@@ -46,7 +46,7 @@ type scope struct {
 // observe reads the pool, the router, the pods and the other models of the namespace, and decides who has which name.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	var pool v1alpha1.WorkerPool
-	key := client.ObjectKey{Namespace: s.model.Namespace, Name: poolName(s.model)}
+	key := client.ObjectKey{Namespace: s.model.Namespace, Name: desired.PoolName(s.model)}
 	switch err := r.Client.Get(ctx, key, &pool); {
 	case err == nil:
 		s.pool = &pool
@@ -89,14 +89,6 @@ func (r *Reconciler) observeWorkers(ctx context.Context, s *scope) error {
 	}
 	s.counted = true
 	return nil
-}
-
-// poolName is the name of the pool that m refers to.
-func poolName(m *v1alpha1.InferenceModel) string {
-	if m.Spec.PoolRef.Name != "" {
-		return m.Spec.PoolRef.Name
-	}
-	return v1alpha1.DefaultName
 }
 
 // frontDoor is the router that a model's URL and messages name: the default one, else the first by name.

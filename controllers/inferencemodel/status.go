@@ -205,7 +205,7 @@ func blame(why v1alpha1.Reason) v1alpha1.Reason {
 
 func (c summary) noPool() string {
 	return fmt.Sprintf("WorkerPool %s does not exist in namespace %s: create it, or name another in spec.poolRef",
-		poolName(c.model), c.model.Namespace)
+		desired.PoolName(c.model), c.model.Namespace)
 }
 
 // progressing judges Progressing.

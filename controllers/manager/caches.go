@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
-	"github.com/ringfleet/ringfleet/controllers/inferencerouter/desired"
 	"github.com/ringfleet/ringfleet/controllers/step"
 )
 
@@ -37,7 +36,7 @@ func newScheme() (*runtime.Scheme, error) {
 // cacheOptions keep of Kubernetes' own kinds only what the manager made, and of managed fields only its own entry, by
 // which step.Apply sees what needs no write.
 func cacheOptions() cache.Options {
-	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{desired.LabelManagedBy: desired.ManagedBy})}
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
 	return cache.Options{
 		DefaultTransform: keepOwnFields,
 		ByObject: map[client.Object]cache.ByObject{

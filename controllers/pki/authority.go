@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/ringfleet/ringfleet/api/v1alpha1"
 )
 
 // Authority keeps the installation's certificate authority in one Secret: it makes the Secret when there is none, and
@@ -89,12 +91,9 @@ func (a *Authority) create(ctx context.Context) (*corev1.Secret, error) {
 
 func labels(component string) map[string]string {
 	return map[string]string{
-		"app.kubernetes.io/name":       "ringfleet",
-		"app.kubernetes.io/part-of":    "ringfleet",
-		"app.kubernetes.io/managed-by": managedBy,
-		"app.kubernetes.io/component":  component,
+		"app.kubernetes.io/name":    "ringfleet",
+		"app.kubernetes.io/part-of": "ringfleet",
+		v1alpha1.LabelManagedBy:     v1alpha1.ManagedBy,
+		v1alpha1.LabelComponent:     component,
 	}
 }
-
-// managedBy marks the Secrets that the manager may delete.
-const managedBy = "ringfleet-manager"

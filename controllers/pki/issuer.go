@@ -126,7 +126,7 @@ func (i *Issuer) Remove(ctx context.Context, namespace string) error {
 		key := types.NamespacedName{Namespace: namespace, Name: name}
 		found := &corev1.Secret{}
 		err := i.secrets[role].Get(ctx, key, found)
-		if apierrors.IsNotFound(err) || (err == nil && found.Labels["app.kubernetes.io/managed-by"] != managedBy) {
+		if apierrors.IsNotFound(err) || (err == nil && found.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy) {
 			i.expiry(namespace, role, time.Time{})
 			continue
 		}

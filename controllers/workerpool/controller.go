@@ -90,7 +90,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.WorkerPool) (ob
 	}
 	seen := observed{nodes: len(nodes.Items)}
 	for i := range users.Items {
-		if poolOf(&users.Items[i]) == pool.Name {
+		if models.PoolName(&users.Items[i]) == pool.Name {
 			seen.models++
 		}
 	}
@@ -100,12 +100,4 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.WorkerPool) (ob
 		}
 	}
 	return seen, nil
-}
-
-// poolOf names the pool of a model.
-func poolOf(m *v1alpha1.InferenceModel) string {
-	if m.Spec.PoolRef.Name == "" {
-		return v1alpha1.DefaultName
-	}
-	return m.Spec.PoolRef.Name
 }

@@ -40,7 +40,7 @@ var countChanges = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 func ofModel(_ context.Context, o client.Object) []reconcile.Request {
 	names := map[string]bool{v1alpha1.DefaultName: true} // the default pool goes with the last model, whatever its pool
 	if m, ok := o.(*v1alpha1.InferenceModel); ok {
-		names[poolOf(m)] = true
+		names[models.PoolName(m)] = true
 	}
 	requests := make([]reconcile.Request, 0, len(names))
 	for name := range names {

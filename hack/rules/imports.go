@@ -26,7 +26,7 @@ var Bans = []Ban{
 	{Below: "", Of: []string{Module + "/test"}, Except: []string{"test"}},
 }
 
-// Only says that a package may import nothing of the module but what is listed, and nothing of Kubernetes but clocks.
+// Only says that a package may import nothing of the module but what is listed.
 type Only struct {
 	Dir string
 	May []string

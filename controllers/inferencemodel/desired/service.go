@@ -36,16 +36,13 @@ func Selector(m *v1alpha1.InferenceModel) map[string]string {
 	return map[string]string{v1alpha1.LabelModelUID: string(m.UID)}
 }
 
-// LabelManagedBy is on everything that is made for a model: the manager's caches hold nothing else.
-const LabelManagedBy = "app.kubernetes.io/managed-by"
-
 // labels are on everything that is made for m.
 func labels(m *v1alpha1.InferenceModel) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name":     "ringfleet-worker",
 		"app.kubernetes.io/instance": LabelValue(m.Name),
 		"app.kubernetes.io/part-of":  "ringfleet",
-		LabelManagedBy:               "ringfleet-manager",
+		v1alpha1.LabelManagedBy:      v1alpha1.ManagedBy,
 		v1alpha1.LabelComponent:      "worker",
 		v1alpha1.LabelModel:          LabelValue(m.Name),
 		v1alpha1.LabelModelUID:       string(m.UID),

@@ -19,12 +19,6 @@ import (
 // Component is the value of the component label on everything here.
 const Component = "router"
 
-// ManagedBy is the value of the managed-by label on everything here. The manager's caches hold only what carries it.
-const (
-	LabelManagedBy = "app.kubernetes.io/managed-by"
-	ManagedBy      = "ringfleet-manager"
-)
-
 // Settings of the installation.
 type Settings struct {
 	// Image of routers whose object names none.
@@ -48,7 +42,7 @@ func labels(router *v1alpha1.InferenceRouter) map[string]string {
 	l["app.kubernetes.io/name"] = "ringfleet-router"
 	l["app.kubernetes.io/instance"] = l[v1alpha1.LabelRouter]
 	l["app.kubernetes.io/part-of"] = "ringfleet"
-	l[LabelManagedBy] = ManagedBy
+	l[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
 	return l
 }
 
