@@ -19,6 +19,7 @@ func build(models []*v1alpha1.InferenceModel, endpoints []*discoveryv1.EndpointS
 	models = slices.SortedFunc(slices.Values(models), func(a, b *v1alpha1.InferenceModel) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
+	slicesOf := byModel(endpoints)
 	names, pods := map[string]bool{}, map[string]bool{}
 	for _, m := range models {
 		out := Model{
@@ -28,7 +29,7 @@ func build(models []*v1alpha1.InferenceModel, endpoints []*discoveryv1.EndpointS
 		if !out.Deleting {
 			out.ServedNames = fresh(names, m.Status.ServedNames)
 		}
-		for _, c := range candidates(out.UID, endpoints) {
+		for _, c := range candidates(slicesOf[out.UID]) {
 			if len(fresh(pods, []string{c.PodName})) == 1 {
 				out.Candidates = append(out.Candidates, c)
 			}
@@ -51,14 +52,20 @@ func fresh(seen map[string]bool, in []string) []string {
 	return out
 }
 
-// candidates are the pods in the slices of the model with this UID, one for each name.
-func candidates(modelUID string, endpoints []*discoveryv1.EndpointSlice) []Candidate {
-	var mine []*discoveryv1.EndpointSlice
+// byModel sorts slices with addresses by the UID of their model.
+func byModel(endpoints []*discoveryv1.EndpointSlice) map[string][]*discoveryv1.EndpointSlice {
+	out := map[string][]*discoveryv1.EndpointSlice{}
 	for _, s := range endpoints {
-		if s.Labels[v1alpha1.LabelModelUID] == modelUID && s.AddressType != discoveryv1.AddressTypeFQDN {
-			mine = append(mine, s)
+		if s.AddressType != discoveryv1.AddressTypeFQDN {
+			uid := s.Labels[v1alpha1.LabelModelUID]
+			out[uid] = append(out[uid], s)
 		}
 	}
+	return out
+}
+
+// candidates are the pods in a model's slices, one for each name.
+func candidates(mine []*discoveryv1.EndpointSlice) []Candidate {
 	slices.SortFunc(mine, func(a, b *discoveryv1.EndpointSlice) int { // IPv4 before IPv6
 		return cmp.Or(cmp.Compare(a.AddressType, b.AddressType), cmp.Compare(a.Name, b.Name))
 	})
