@@ -97,7 +97,8 @@ cluster: deps ## Bring up the local cluster alone (down: go run ./hack/cluster d
 
 .PHONY: demo
 demo: deps ## Bring up a cluster with a model that answers.
-	go run ./hack/demo up
+	@echo "demo: compiling the program that does it (on a new machine: a minute or two)"
+	@go run ./hack/demo up
 
 .PHONY: demo-down
 demo-down: ## Remove the demo's cluster.

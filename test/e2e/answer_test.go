@@ -37,6 +37,7 @@ func TestAModelAnswersOverTwoWorkers(t *testing.T) {
 	t.Run("models are listed and named", func(t *testing.T) { namesOf(t, url) })
 	t.Run("bad input is refused before any worker", func(t *testing.T) { badInput(t, m, url) })
 	t.Run("a burst of 25 sessions has no error and one worker per session", func(t *testing.T) { burst(t, m, url) })
+	t.Run("the plugin asks, tells and checks", func(t *testing.T) { usePlugin(t, m) })
 	t.Run("prompts are in no log, event or status", func(t *testing.T) { secrecy(t, m, url) })
 	t.Run("nothing is written while nothing changes", func(t *testing.T) { quiet(t, ns) })
 	t.Run("a worker refuses who expects another", func(t *testing.T) { mistaken(t, m) })
