@@ -39,7 +39,7 @@ func forward(ctx context.Context, k *clients) (address string, stop func(), err 
 		return "", nil, err
 	}
 	go func() { ended <- f.ForwardPorts() }()
-	stop = func() { cancel(); <-ended }
+	stop = func() { cancel(); _ = <-ended } // it ends because it was told to
 	select {
 	case <-ready:
 	case err := <-ended:

@@ -122,7 +122,7 @@ var statuses = map[string]struct {
 		s.view.Routers = []RouterView{lost}
 		with(pod("p", gatedFor("a"), unready))(s)
 	}), want: `
-		Ready: False WorkersStarting: 0 of 1 workers in the ring
+		Ready: False WorkersStarting: 0 of 1 workers in the ring: pod p on node n1 is Starting: no report from it for 10s, see whether node n1 is Ready
 		WeightsCached: Unknown WeightsPending: 0 of 1`},
 	"a worker refuses its weights": {s: picture(saying(WorkerView{Stage: v1alpha1.StageFailed, Reason: "WeightsTruncated", Message: "x.gguf has 3 bytes"})), want: `
 		Ready: False WeightsNotUsable: x.gguf has 3 bytes
