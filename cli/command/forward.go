@@ -31,20 +31,24 @@ func forward(ctx context.Context, k *clients) (address string, stop func(), err 
 		return "", nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ready, ended := make(chan struct{}), make(chan error, 1)
+	ready, ended := make(chan struct{}), make(chan struct{})
 	f, err := portforward.NewOnAddressesForStreamingWithContext(ctx, d, []string{"127.0.0.1"},
 		[]string{fmt.Sprintf("0:%d", v1alpha1.PortHTTPNumber)}, ready, nil, nil)
 	if err != nil {
 		cancel()
 		return "", nil, err
 	}
-	go func() { ended <- f.ForwardPorts() }()
-	stop = func() { cancel(); _ = <-ended } // it ends because it was told to
+	var failed error // set before ended is closed
+	go func() {
+		defer close(ended)
+		failed = f.ForwardPorts()
+	}()
+	stop = func() { cancel(); <-ended }
 	select {
 	case <-ready:
-	case err := <-ended:
+	case <-ended:
 		cancel()
-		return "", nil, fmt.Errorf("forward a port to pod %s: %w", pod, err)
+		return "", nil, fmt.Errorf("forward a port to pod %s: %w", pod, failed)
 	case <-time.After(30 * time.Second):
 		stop()
 		return "", nil, fmt.Errorf("forward a port to pod %s: no connection after 30 s", pod)
