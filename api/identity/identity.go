@@ -8,14 +8,13 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/tls/certprovider"
-	"google.golang.org/grpc/credentials/tls/certprovider/pemfile"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/security/advancedtls"
 )
 
@@ -28,16 +27,6 @@ const (
 	Router  Role = "router"
 	Worker  Role = "worker"
 )
-
-// Names of the files in a folder of credentials, as a Secret of type kubernetes.io/tls has them.
-const (
-	CertFile = "tls.crt"
-	KeyFile  = "tls.key"
-	RootFile = "ca.crt"
-)
-
-// refresh is how often the files are read again. The kubelet needs about a minute to bring a changed Secret.
-const refresh = 20 * time.Second
 
 // ID is one role in one namespace.
 type ID struct {
@@ -78,14 +67,14 @@ func In(namespace string, roles ...Role) Allows {
 	return func(id ID) bool { return id.Namespace == namespace && slices.Contains(roles, id.Role) }
 }
 
-// Files reads a folder's key, certificate and roots, and reads them again as they change. Close it when done.
-func Files(dir string) (certprovider.Provider, error) {
-	return pemfile.NewProvider(pemfile.Options{
-		CertFile:        filepath.Join(dir, CertFile),
-		KeyFile:         filepath.Join(dir, KeyFile),
-		RootFile:        filepath.Join(dir, RootFile),
-		RefreshDuration: refresh,
-	})
+// Keepalive are a server's rules for connections. One that is half an hour old is replaced, so that both sides show and
+// check certificates that were renewed meanwhile; streams on it may go on for a day. A peer that has vanished is noticed
+// within 40 seconds.
+func Keepalive() keepalive.ServerParameters {
+	return keepalive.ServerParameters{
+		MaxConnectionAge: 30 * time.Minute, MaxConnectionAgeGrace: 24 * time.Hour,
+		Time: 30 * time.Second, Timeout: 10 * time.Second,
+	}
 }
 
 // ServerCredentials asks every client for a certificate from the provider's roots whose id is allowed.

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/utils/clock"
 
+	"github.com/ringfleet/ringfleet/api/identity"
 	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/router/gateway"
@@ -65,7 +66,7 @@ func Run(ctx context.Context, o Options) error {
 
 // run is Run with its surroundings. It calls started, where that is not nil, when all listeners are open.
 func run(ctx context.Context, o Options, log *slog.Logger, from source, started func(*router)) error {
-	k, err := openKeys(ctx, clock.RealClock{}, log, o.TLSDir, o.Namespace)
+	k, err := openKeys(ctx, clock.RealClock{}, logr.FromSlogHandler(log.Handler()), o.TLSDir, o.Namespace)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
 	}
 	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: lines,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10}
-	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100),
+	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100), grpc.KeepaliveParams(identity.Keepalive()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	routerv1.RegisterRouterServer(r.grpc, &statusServer{fleet: r.fleet, name: o.PodName})
 	return r, nil

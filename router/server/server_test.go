@@ -3,14 +3,12 @@ package server
 import (
 	"context"
 	"flag"
-	"log/slog"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -194,35 +192,21 @@ func TestOptionsThatCannotWorkAreNamed(t *testing.T) {
 	}
 }
 
-func TestAMissingCertificateIsNamedAfterAWhile(t *testing.T) {
+func TestARouterTakesOnlyTheCertificateOfARouterOfItsNamespace(t *testing.T) {
 	ca := newAuthority(t)
-	whole := ca.folder(identity.ID{Namespace: "ns", Role: identity.Router})
-	for name, c := range map[string]struct{ dir, file, want string }{
-		"no key":          {dir: whole, file: identity.KeyFile, want: identity.KeyFile + " does not exist"},
-		"another's":       {dir: ca.folder(identity.ID{Namespace: "ns", Role: identity.Worker}), want: "role/worker"},
-		"another place's": {dir: ca.folder(identity.ID{Namespace: "other", Role: identity.Router}), want: "ns/other"},
+	for name, c := range map[string]struct {
+		id   identity.ID
+		want string
+	}{
+		"another role":      {identity.ID{Namespace: "ns", Role: identity.Worker}, "role/worker, this process is spiffe://ringfleet/ns/ns/role/router"},
+		"another namespace": {identity.ID{Namespace: "other", Role: identity.Router}, "ns/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if c.file != "" {
-				if err := os.Remove(filepath.Join(c.dir, c.file)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			clock := clocktesting.NewFakeClock(time.Now())
-			done := make(chan error, 1)
-			go func() { done <- awaitFiles(context.Background(), clock, slog.New(slog.DiscardHandler), c.dir, "ns") }()
-			for {
-				select {
-				case err := <-done:
-					if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "Secret") {
-						t.Errorf("%v", err)
-					}
-					return
-				default:
-					if clock.HasWaiters() {
-						clock.Step(secretPoll)
-					}
-				}
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel() // so that it looks once
+			_, err := openKeys(ctx, clocktesting.NewFakeClock(time.Now()), logr.Discard(), ca.folder(c.id), "ns")
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "--tls-dir") {
+				t.Errorf("%v", err)
 			}
 		})
 	}

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -30,9 +29,6 @@ import (
 	"github.com/ringfleet/ringfleet/worker/grpcserver"
 	"github.com/ringfleet/ringfleet/worker/metrics"
 )
-
-// tlsPatience is how long credentials may be absent at the start; the kubelet may bring them a little later.
-const tlsPatience = 30 * time.Second
 
 // agent is a worker process.
 type agent struct {
@@ -155,15 +151,12 @@ func (a *agent) run(ctx context.Context) error {
 // serveGRPC serves once the credentials are there, until over is closed. It owns l.
 func (a *agent) serveGRPC(ctx context.Context, over <-chan struct{}, l net.Listener) error {
 	defer l.Close() //nolint:errcheck // the server closes it too
-	if err := a.awaitTLS(ctx); err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
+	files, err := identity.Await(ctx, a.clock, a.log, a.o.TLSDir, identity.ID{Namespace: a.o.Namespace, Role: identity.Worker})
+	if ctx.Err() != nil && err != nil {
 		return nil
 	}
-	files, err := identity.Files(a.o.TLSDir)
 	if err != nil {
-		return fmt.Errorf("agent: --tls-dir %s: %w", a.o.TLSDir, err)
+		return fmt.Errorf("agent: --tls-dir: %w", err)
 	}
 	defer files.Close()
 	creds, err := identity.ServerCredentials(files, identity.In(a.o.Namespace, identity.Router, identity.Manager))
@@ -181,32 +174,6 @@ func (a *agent) serveGRPC(ctx context.Context, over <-chan struct{}, l net.Liste
 	case <-over:
 		a.stopGRPC(server, service)
 		return <-served
-	}
-}
-
-// awaitTLS waits for the credentials.
-func (a *agent) awaitTLS(ctx context.Context) error {
-	deadline := a.clock.NewTimer(tlsPatience)
-	defer deadline.Stop()
-	look := a.clock.NewTicker(100 * time.Millisecond)
-	defer look.Stop()
-	for {
-		missing := ""
-		for _, name := range []string{identity.CertFile, identity.KeyFile, identity.RootFile} {
-			if _, err := os.Stat(filepath.Join(a.o.TLSDir, name)); err != nil && missing == "" {
-				missing = err.Error()
-			}
-		}
-		if missing == "" {
-			return nil
-		}
-		select {
-		case <-look.C():
-		case <-ctx.Done():
-			return nil
-		case <-deadline.C():
-			return fmt.Errorf("agent: --tls-dir: no credentials after %s: %s; the manager makes them as a Secret", tlsPatience, missing)
-		}
 	}
 }
 

@@ -12,9 +12,11 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/ringfleet/ringfleet/api/identity"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
+	"github.com/ringfleet/ringfleet/worker/grpcserver/tlstest"
 	"github.com/ringfleet/ringfleet/worker/weights"
 )
 
@@ -211,6 +213,16 @@ func TestMissingCredentialsAreWaitedForAndThenNamed(t *testing.T) {
 		}
 	})
 	if err := p.end(); err == nil || !strings.Contains(err.Error(), "tls.key") || !strings.Contains(err.Error(), "--tls-dir") {
+		t.Fatalf("ended with %v", err)
+	}
+}
+
+func TestTheCertificateOfAnotherRoleIsRefused(t *testing.T) {
+	p := start(t, device(sim.Options{Text: "x"}), func(o *Options) {
+		tlstest.New(t).Folder(t, o.TLSDir, identity.ID{Namespace: "team", Role: identity.Router})
+	})
+	const want = "tls.crt is for spiffe://ringfleet/ns/team/role/router, this process is spiffe://ringfleet/ns/team/role/worker"
+	if err := p.end(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--tls-dir") {
 		t.Fatalf("ended with %v", err)
 	}
 }
