@@ -301,6 +301,21 @@ func TestAnOldConnectionIsReplacedAndItsStreamsGoOn(t *testing.T) {
 		s, c, err := p.call(conn)
 		return err == nil && s == server && c == client
 	})
+	addresses := map[string]bool{}
+	until(t, "five more connections", func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), hang)
+		defer cancel()
+		s, err := workerv1.NewWorkerClient(conn).Watch(ctx, &workerv1.WatchRequest{})
+		if err == nil {
+			_, err = s.Recv()
+		}
+		if err != nil {
+			t.Fatalf("a call met the end of a connection: %v", err)
+		}
+		other, _ := peer.FromContext(s.Context())
+		addresses[other.LocalAddr.String()] = true
+		return len(addresses) > 5
+	})
 	if got := next(); got != before {
 		t.Errorf("the stream shows %s, it showed %s", got, before)
 	}
