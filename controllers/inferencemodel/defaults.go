@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
-	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 	"github.com/ringfleet/ringfleet/controllers/step"
 )
 
@@ -17,7 +17,7 @@ import (
 // `default` when the namespace has no router. What exists is left as it is, and no model owns them: their own
 // controllers remove them with the namespace's last model.
 func (r *Reconciler) createDefaults(ctx context.Context, s *scope) error {
-	if s.pool == nil && desired.PoolName(s.model) == v1alpha1.DefaultName {
+	if s.pool == nil && names.Pool(s.model) == v1alpha1.DefaultName {
 		pool := &v1alpha1.WorkerPool{ObjectMeta: defaultMeta(s.model)}
 		made, err := r.createDefault(ctx, s, pool)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // scope is one reconcile: what was observed, what was decided, and what came of it.
@@ -46,7 +47,7 @@ type scope struct {
 // observe reads the pool, the router, the pods and the other models of the namespace, and decides who has which name.
 func (r *Reconciler) observe(ctx context.Context, s *scope) error {
 	var pool v1alpha1.WorkerPool
-	key := client.ObjectKey{Namespace: s.model.Namespace, Name: desired.PoolName(s.model)}
+	key := client.ObjectKey{Namespace: s.model.Namespace, Name: names.Pool(s.model)}
 	switch err := r.Client.Get(ctx, key, &pool); {
 	case err == nil:
 		s.pool = &pool

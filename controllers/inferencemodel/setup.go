@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
-	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // SetupWithManager makes mgr call r for every change that may concern a model: of itself, its pods and Service, its
@@ -37,7 +37,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // modelsOfPool are the models that refer to a pool.
 func (r *Reconciler) modelsOfPool(ctx context.Context, pool client.Object) []reconcile.Request {
-	return r.models(ctx, pool, func(m *v1alpha1.InferenceModel) bool { return desired.PoolName(m) == pool.GetName() })
+	return r.models(ctx, pool, func(m *v1alpha1.InferenceModel) bool { return names.Pool(m) == pool.GetName() })
 }
 
 // modelsOfRouter are all models of a router's namespace.

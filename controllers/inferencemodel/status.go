@@ -12,6 +12,7 @@ import (
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/controllers/conditions"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // Bounds of what a status tells of single workers.
@@ -205,7 +206,7 @@ func blame(why v1alpha1.Reason) v1alpha1.Reason {
 
 func (c summary) noPool() string {
 	return fmt.Sprintf("WorkerPool %s does not exist in namespace %s: create it, or name another in spec.poolRef",
-		desired.PoolName(c.model), c.model.Namespace)
+		names.Pool(c.model), c.model.Namespace)
 }
 
 // progressing judges Progressing.

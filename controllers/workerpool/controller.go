@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
-	models "github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 	"github.com/ringfleet/ringfleet/controllers/step"
 )
 
@@ -82,7 +82,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.WorkerPool) (ob
 	in := client.InNamespace(pool.Namespace)
 	err := errors.Join(
 		r.Client.List(ctx, users, in),
-		r.Client.List(ctx, pods, in, client.MatchingLabels{v1alpha1.LabelPool: models.LabelValue(pool.Name)}),
+		r.Client.List(ctx, pods, in, client.MatchingLabels{v1alpha1.LabelPool: names.Label(pool.Name)}),
 		r.Client.List(ctx, nodes, client.MatchingLabelsSelector{Selector: labels.SelectorFromSet(pool.Spec.NodeSelector)}),
 	)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.WorkerPool) (ob
 	}
 	seen := observed{nodes: len(nodes.Items)}
 	for i := range users.Items {
-		if models.PoolName(&users.Items[i]) == pool.Name {
+		if names.Pool(&users.Items[i]) == pool.Name {
 			seen.models++
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
-	models "github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // SetupWithManager starts the reconciler with mgr. Of nodes only the metadata is cached.
@@ -38,12 +38,12 @@ var countChanges = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 }}
 
 func ofModel(_ context.Context, o client.Object) []reconcile.Request {
-	names := map[string]bool{v1alpha1.DefaultName: true} // the default pool goes with the last model, whatever its pool
+	pools := map[string]bool{v1alpha1.DefaultName: true} // the default pool goes with the last model, whatever its pool
 	if m, ok := o.(*v1alpha1.InferenceModel); ok {
-		names[models.PoolName(m)] = true
+		pools[names.Pool(m)] = true
 	}
-	requests := make([]reconcile.Request, 0, len(names))
-	for name := range names {
+	requests := make([]reconcile.Request, 0, len(pools))
+	for name := range pools {
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: name}})
 	}
 	return requests
@@ -56,7 +56,7 @@ func (r *Reconciler) ofPod(ctx context.Context, pod client.Object) []reconcile.R
 	if !ok {
 		return nil
 	}
-	return r.matching(ctx, func(p *v1alpha1.WorkerPool) bool { return models.LabelValue(p.Name) == label }, client.InNamespace(pod.GetNamespace()))
+	return r.matching(ctx, func(p *v1alpha1.WorkerPool) bool { return names.Label(p.Name) == label }, client.InNamespace(pod.GetNamespace()))
 }
 
 func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {

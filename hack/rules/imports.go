@@ -17,6 +17,7 @@ type Ban struct {
 var Bans = []Ban{
 	{Below: "api", Of: []string{Module + "/controllers", Module + "/router", Module + "/worker", Module + "/cli", Module + "/hack"}},
 	{Below: "controllers", Of: []string{Module + "/router", Module + "/worker", Module + "/cli", Module + "/hack"}},
+	{Below: "controllers/workerpool", Of: []string{Module + "/controllers/inferencemodel", Module + "/controllers/inferencerouter"}},
 	{Below: "router", Of: []string{Module + "/controllers", Module + "/worker", Module + "/cli", Module + "/hack"}},
 	{Below: "router", Of: []string{"k8s.io/client-go", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/", Module + "/api/v1alpha1"},
 		Except: []string{"router/discovery"}},
@@ -44,15 +45,16 @@ var Pure = []Only{
 	{"worker/engine/sim", []string{"worker/engine"}},
 	{"worker/scheduler", []string{"worker/engine", "worker/kvcache", "worker/sampling"}},
 	{"controllers/conditions", []string{"api/v1alpha1"}},
-	{"controllers/inferencemodel/desired", []string{"api/v1alpha1", "api/identity"}},
-	{"controllers/inferencerouter/desired", []string{"api/v1alpha1", "api/identity"}},
+	{"controllers/names", []string{"api/v1alpha1"}},
+	{"controllers/inferencemodel/desired", []string{"api/v1alpha1", "api/identity", "controllers/names"}},
+	{"controllers/inferencerouter/desired", []string{"api/v1alpha1", "api/identity", "controllers/names"}},
 }
 
 // NoClock are the packages that are told the time.
 var NoClock = []string{
 	"router/ring", "router/placement", "router/openai",
 	"worker/sampling", "worker/weights",
-	"controllers/conditions", "controllers/inferencemodel/desired", "controllers/inferencerouter/desired", "controllers/pki",
+	"controllers/conditions", "controllers/names", "controllers/inferencemodel/desired", "controllers/inferencerouter/desired", "controllers/pki",
 }
 
 // Imports says which imports break Bans or Pure. Tests may import anything but other halves of the product.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -173,7 +174,7 @@ func FuzzModelNameToK8s(f *testing.F) {
 			t.Errorf("two models share the name %q", service)
 		}
 		if len(validation.IsDNS1123Subdomain(name)) == 0 {
-			if v := desired.LabelValue(name); len(v) > 63 || !label.MatchString(v) {
+			if v := names.Label(name); len(v) > 63 || !label.MatchString(v) {
 				t.Errorf("label value %q from %q", v, name)
 			}
 		}

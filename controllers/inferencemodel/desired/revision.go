@@ -42,14 +42,6 @@ func ModelName(m *v1alpha1.InferenceModel) string {
 	return m.Name
 }
 
-// PoolName is the name of the WorkerPool that m refers to.
-func PoolName(m *v1alpha1.InferenceModel) string {
-	if m.Spec.PoolRef.Name != "" {
-		return m.Spec.PoolRef.Name
-	}
-	return v1alpha1.DefaultName
-}
-
 // image is the image of m's workers.
 func image(m *v1alpha1.InferenceModel, in Inputs) string {
 	if m.Spec.Engine.Image != "" {

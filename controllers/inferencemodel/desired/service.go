@@ -7,6 +7,7 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // Service is the headless Service of m. Its EndpointSlices are how routers learn of workers, of those that are not
@@ -40,11 +41,11 @@ func Selector(m *v1alpha1.InferenceModel) map[string]string {
 func labels(m *v1alpha1.InferenceModel) map[string]string {
 	return map[string]string{
 		"app.kubernetes.io/name":     "ringfleet-worker",
-		"app.kubernetes.io/instance": LabelValue(m.Name),
+		"app.kubernetes.io/instance": names.Label(m.Name),
 		"app.kubernetes.io/part-of":  "ringfleet",
 		v1alpha1.LabelManagedBy:      v1alpha1.ManagedBy,
 		v1alpha1.LabelComponent:      "worker",
-		v1alpha1.LabelModel:          LabelValue(m.Name),
+		v1alpha1.LabelModel:          names.Label(m.Name),
 		v1alpha1.LabelModelUID:       string(m.UID),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // Inputs are what a worker pod depends on beside its model.
@@ -38,7 +39,7 @@ func Worker(m *v1alpha1.InferenceModel, in Inputs) *corev1.Pod {
 	l := labels(m)
 	maps.Copy(l, map[string]string{
 		v1alpha1.LabelRevision: in.Revision,
-		v1alpha1.LabelPool:     LabelValue(in.Pool.Name),
+		v1alpha1.LabelPool:     names.Label(in.Pool.Name),
 	})
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

@@ -14,6 +14,7 @@ import (
 	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
 // Component is the value of the component label on everything here.
@@ -33,7 +34,7 @@ type Settings struct {
 func Selector(router *v1alpha1.InferenceRouter) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelComponent: Component,
-		v1alpha1.LabelRouter:    labelValue(router.Name),
+		v1alpha1.LabelRouter:    names.Label(router.Name),
 	}
 }
 
