@@ -39,6 +39,10 @@ type Options struct {
 // StepTokensCPU is a good StepTokens for a CPU: a step of it takes some tenths of a second.
 const StepTokensCPU = 128
 
+// desks is how many prompts are rendered and tokenised together. A long one takes a core for a good part of a second,
+// which the steps need; more at once would only slow all streams.
+const desks = 2
+
 // scheduler is an engine.Engine.
 type scheduler struct {
 	loaded *engine.Loaded
@@ -47,6 +51,7 @@ type scheduler struct {
 	wake   chan struct{}
 	stop   context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
+	desks  chan struct{} // holds a token for each prompt that is being rendered or tokenised
 	err    error         // of closing the executor; read after done
 
 	mu       sync.Mutex // guards the rest; held for microseconds, never during a step
@@ -68,7 +73,7 @@ func New(loaded *engine.Loaded, o Options) (engine.Engine, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &scheduler{
 		loaded: loaded, opts: o, limits: l,
-		wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}),
+		wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}), desks: make(chan struct{}, desks),
 		state: newState(l, loaded.Vocabulary), ended: make(chan struct{}),
 	}
 	go s.run(ctx)
@@ -79,8 +84,8 @@ func New(loaded *engine.Loaded, o Options) (engine.Engine, error) {
 func (s *scheduler) Info() engine.Info { return s.loaded.Info }
 
 // Tokenize returns the tokens of a prompt.
-func (s *scheduler) Tokenize(_ context.Context, p engine.Prompt) ([]engine.Token, error) {
-	return s.tokens(p)
+func (s *scheduler) Tokenize(ctx context.Context, p engine.Prompt) ([]engine.Token, error) {
+	return s.tokens(ctx, p)
 }
 
 // Generate queues a request.
@@ -88,7 +93,7 @@ func (s *scheduler) Generate(ctx context.Context, q *engine.Request) (engine.Str
 	if err := s.refusal(); err != nil {
 		return nil, err // before the work of rendering
 	}
-	tokens, err := s.tokens(q.Prompt)
+	tokens, err := s.tokens(ctx, q.Prompt)
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +152,9 @@ func (s *scheduler) refusalLocked() error {
 	return nil
 }
 
-// tokens renders and tokenises a prompt, in the caller's goroutine.
-func (s *scheduler) tokens(p engine.Prompt) ([]engine.Token, error) {
+// tokens renders and tokenises a prompt, in the caller's goroutine, when there is a desk for it. It returns ctx's cause
+// when ctx ends before that.
+func (s *scheduler) tokens(ctx context.Context, p engine.Prompt) ([]engine.Token, error) {
 	v := s.loaded.Vocabulary
 	if p.Tokens != nil {
 		for i, t := range p.Tokens {
@@ -159,6 +165,10 @@ func (s *scheduler) tokens(p engine.Prompt) ([]engine.Token, error) {
 		}
 		return p.Tokens, nil
 	}
+	if err := s.sit(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { <-s.desks }()
 	field, content := "prompt", p.Text
 	if p.Chat != nil {
 		rendered, err := v.Render(*p.Chat)
@@ -172,6 +182,19 @@ func (s *scheduler) tokens(p engine.Prompt) ([]engine.Token, error) {
 		return nil, invalid(field, err)
 	}
 	return tokens, nil
+}
+
+// sit takes a desk.
+func (s *scheduler) sit(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case s.desks <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // invalid makes err one that names a field, unless it does so already.
