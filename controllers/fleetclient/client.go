@@ -28,8 +28,6 @@ const (
 	lookTimeout = 3 * time.Second
 	// parallel is how many pods of a namespace are asked at once.
 	parallel = 32
-	// SilentAfter is how long a Ready router may leave calls unanswered before it is left out.
-	SilentAfter = 10 * time.Second
 )
 
 // Pod is a router pod that Kubernetes calls Ready, or a worker pod.
@@ -56,7 +54,7 @@ type Router struct {
 	Pod string
 	// Status is its answer; nil when it did not answer this time.
 	Status *routerv1.StatusResponse
-	// Silence is how long its calls have failed; 0 when it answered. From SilentAfter on, leave it out and say so.
+	// Silence is how long its calls have failed; 0 when it answered.
 	Silence time.Duration
 	// Error is why the call failed.
 	Error string
@@ -135,15 +133,15 @@ func (c *Client) Forget(name string) {
 	}
 }
 
-// Silent counts the Ready routers of all namespaces that have been silent for so long that they are left out.
-func (c *Client) Silent() int {
+// Silent counts the Ready routers of all namespaces that have been silent for at least after.
+func (c *Client) Silent(after time.Duration) int {
 	now := c.clock.Now()
 	c.mu.Lock()
 	known := slices.Collect(maps.Values(c.namespaces))
 	c.mu.Unlock()
 	count := 0
 	for _, n := range known {
-		count += n.silent(now)
+		count += n.silent(now, after)
 	}
 	return count
 }

@@ -228,28 +228,29 @@ func TestAWorkerIsAskedItselfOnlyWhenNoRouterHasItsReport(t *testing.T) {
 	}
 }
 
-func TestARouterIsLeftOutAfterTenSecondsOfSilenceAndBackWithAnAnswer(t *testing.T) {
+func TestARouterCountsAsSilentFromTheFirstCallThatFailsToTheNextAnswer(t *testing.T) {
+	const after = 10 * time.Second
 	f, good, bad := newFleet(t), &router{}, &router{}
 	a, _ := f.router("a", good)
 	b, _ := f.router("b", bad)
 	f.set(Pods{Routers: []Pod{a, b}})
 	bad.silent.Store(true)
 	for _, want := range []struct {
-		after  time.Duration
+		more   time.Duration
 		silent bool
 	}{{0, false}, {9 * time.Second, false}, {time.Second, true}} {
-		f.later(want.after)
+		f.later(want.more)
 		v := f.look()
 		if v.Routers[0].Status == nil || v.Routers[1].Status != nil || v.Routers[1].Error == "" {
-			t.Fatalf("after %s more: %+v", want.after, v.Routers)
+			t.Fatalf("after %s more: %+v", want.more, v.Routers)
 		}
-		if (v.Routers[1].Silence >= SilentAfter) != want.silent || (f.client.Silent() == 1) != want.silent {
-			t.Errorf("after %s more: silent for %s, %d left out, want %t", want.after, v.Routers[1].Silence, f.client.Silent(), want.silent)
+		if (v.Routers[1].Silence >= after) != want.silent || (f.client.Silent(after) == 1) != want.silent {
+			t.Errorf("after %s more: silent for %s, %d counted, want %t", want.more, v.Routers[1].Silence, f.client.Silent(after), want.silent)
 		}
 	}
 	bad.silent.Store(false)
 	f.later(keep)
-	if v := f.look(); v.Routers[1].Status == nil || v.Routers[1].Silence != 0 || f.client.Silent() != 0 {
+	if v := f.look(); v.Routers[1].Status == nil || v.Routers[1].Silence != 0 || f.client.Silent(after) != 0 {
 		t.Errorf("after an answer: %+v", v.Routers[1])
 	}
 }

@@ -88,13 +88,13 @@ func (n *namespace) heard(uid string, answered bool, now time.Time) time.Duratio
 	return now.Sub(since)
 }
 
-// silent counts the routers that have been silent for SilentAfter at now.
-func (n *namespace) silent(now time.Time) int {
+// silent counts the routers that have been silent for at least after at now.
+func (n *namespace) silent(now time.Time, after time.Duration) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	count := 0
 	for _, since := range n.failing {
-		if now.Sub(since) >= SilentAfter {
+		if now.Sub(since) >= after {
 			count++
 		}
 	}

@@ -39,7 +39,7 @@ func judgeGate(w worker, v View) (gateChange, bool) {
 func replaced(w worker, v View) bool {
 	for _, r := range v.Routers {
 		seen := r.Workers[w.uid]
-		if seen.Instance != "" && seen.Instance != w.instance && seen.Age < silentAfter {
+		if seen.Instance != "" && seen.Instance != w.instance && seen.Age < SilentAfter {
 			return true
 		}
 	}

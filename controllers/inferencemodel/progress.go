@@ -131,9 +131,9 @@ func reporting(w worker, v View) progress {
 	r := w.report
 	p := progress{stage: r.Stage, reason: v1alpha1.ReasonWorkersStarting, percent: r.Percent, message: r.Message}
 	switch {
-	case r.Age >= silentAfter:
+	case r.Age >= SilentAfter:
 		p.stage, p.percent = v1alpha1.StageStarting, nil
-		p.message = fmt.Sprintf("no report from it for %s, see whether node %s is Ready; %s", silentAfter, w.node, unheard(w, v))
+		p.message = fmt.Sprintf("no report from it for %s, see whether node %s is Ready; %s", SilentAfter, w.node, unheard(w, v))
 	case r.Stage == v1alpha1.StageFailed:
 		p.reason = v1alpha1.ReasonWorkerFailed
 		if why := v1alpha1.Reason(r.Reason); slices.Contains(weightsReasons, why) {

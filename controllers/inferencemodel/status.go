@@ -267,7 +267,7 @@ func (c summary) routerReady() conditions.Finding {
 	case len(silent) > 0:
 		return conditions.False(v1alpha1.RouterReady, v1alpha1.ReasonRouterSilent, fmt.Sprintf(
 			"%d of %d routers have not answered for %s and are left out: %s; see their logs",
-			len(silent), n, silentAfter, strings.Join(silent, ", ")))
+			len(silent), n, SilentAfter, strings.Join(silent, ", ")))
 	default:
 		return conditions.True(v1alpha1.RouterReady, v1alpha1.ReasonRoutersReady, fmt.Sprintf("%d routers are Ready", n))
 	}

@@ -62,14 +62,14 @@ type WorkerView struct {
 	LastError string
 }
 
-// silentAfter is how long a router may leave calls unanswered, or a report may be old, before it is left out.
-const silentAfter = 10 * time.Second
+// SilentAfter is how long a router may leave calls unanswered, or a report may be old, before it is left out.
+const SilentAfter = 10 * time.Second
 
 // heard returns the routers whose word counts: all that are not silent for long.
 func (v View) heard() []RouterView {
 	var rs []RouterView
 	for _, r := range v.Routers {
-		if r.Answered || r.Silence < silentAfter {
+		if r.Answered || r.Silence < SilentAfter {
 			rs = append(rs, r)
 		}
 	}
@@ -80,7 +80,7 @@ func (v View) heard() []RouterView {
 func (v View) silent() []string {
 	var names []string
 	for _, r := range v.Routers {
-		if !r.Answered && r.Silence >= silentAfter {
+		if !r.Answered && r.Silence >= SilentAfter {
 			names = append(names, r.Pod)
 		}
 	}

@@ -43,7 +43,7 @@ func (w worker) live() bool { return !w.terminating && !w.ended }
 // loaded reports whether the worker holds the model: it serves, or has said so lately. What a worker on a lost node said
 // last is no news.
 func (w worker) loaded() bool {
-	return w.live() && w.container != "" && (w.available || w.reported && w.report.Loaded && w.report.Age < silentAfter)
+	return w.live() && w.container != "" && (w.available || w.reported && w.report.Loaded && w.report.Age < SilentAfter)
 }
 
 // serves reports whether requests reach the worker: it is available, and not missing from every ring that is known.

@@ -34,7 +34,8 @@ func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err 
 		types.NamespacedName{Namespace: o.Namespace, Name: o.CASecret}, c)
 	source := pki.NewSource(authority, c)
 	fleet := fleetclient.New(findPods(mgr.GetClient()), managerCredentials(source), c)
-	set := metrics.New(mgr.GetCache(), fleet.Silent, c)
+	silent := func() int { return fleet.Silent(inferencemodel.SilentAfter) }
+	set := metrics.New(mgr.GetCache(), silent, c)
 	if err := crmetrics.Registry.Register(set); err != nil {
 		fleet.Close()
 		return nil, fmt.Errorf("register the metrics: %w", err)
