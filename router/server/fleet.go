@@ -23,6 +23,7 @@ import (
 // and the gateway, the table's verdicts into the ring and the connections.
 type fleet struct {
 	clock clock.PassiveClock
+	log   logr.Logger
 	set   *metrics.Set
 	table *heartbeat.Table
 	board *placement.Board
@@ -38,12 +39,12 @@ type fleet struct {
 }
 
 func newFleet(c clock.WithDelayedExecution, heart clock.Clock, creds credentials.TransportCredentials, log logr.Logger, set *metrics.Set) *fleet {
-	f := &fleet{clock: c, set: set, board: &placement.Board{}, labels: map[string]string{}}
+	f := &fleet{clock: c, log: log, set: set, board: &placement.Board{}, labels: map[string]string{}}
 	f.nodes = discovery.DefaultSettings().VirtualNodes
 	f.table = heartbeat.NewTable(heartbeat.Options{
 		Credentials: creds, Clock: heart, Log: log, OnChange: func(*heartbeat.Snapshot) { f.publish() },
 	}, heartbeat.DefaultConfig())
-	f.calls = upstream.New(upstream.Options{Credentials: creds, Placer: f.board, Suspect: f.table.Suspect, Clock: c})
+	f.calls = upstream.New(upstream.Options{Credentials: creds, Placer: f.board, Suspect: f.table.Suspect, Retried: f.retried, Clock: c})
 	return f
 }
 
@@ -159,14 +160,15 @@ func undecided(w heartbeat.Worker) bool {
 	return w.Report == nil || w.Report.GetModelLoaded()
 }
 
-// retried counts one more worker asked.
-func (f *fleet) retried(modelUID string) {
+// retried counts and logs one more worker asked.
+func (f *fleet) retried(r upstream.Retry) {
 	f.mu.Lock()
-	name, known := f.labels[modelUID]
-	f.mu.Unlock()
+	name, known := f.labels[r.ModelUID]
 	if known {
 		f.set.Retries.WithLabelValues(name).Inc()
 	}
+	f.mu.Unlock()
+	f.log.Info("a request is tried on another worker", "request_id", r.RequestID, "model", name, "worker", r.From, "why", r.Why, "next", r.To)
 }
 
 // state is what a model's workers do.

@@ -18,9 +18,8 @@ import (
 
 // generator gives the gateway's calls to package upstream, and puts what comes back into the gateway's words.
 type generator struct {
-	client  *upstream.Client
-	retried func(modelUID string)              // one more worker was asked
-	state   func(modelUID string) workersState // for the client's sentence where nobody can answer
+	client *upstream.Client
+	state  func(modelUID string) workersState // for the client's sentence where nobody can answer
 }
 
 // Generate is gateway.Generator's.
@@ -35,9 +34,6 @@ func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stre
 	})
 	if err != nil {
 		return nil, g.fault(c, err)
-	}
-	for range s.Attempts() - 1 {
-		g.retried(c.ModelUID)
 	}
 	return &stream{Stream: s, g: g, call: c, prompt: s.PromptTokens()}, nil
 }

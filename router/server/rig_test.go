@@ -136,6 +136,7 @@ type fakeWorker struct {
 
 	mu    sync.Mutex
 	calls []*workerv1.GenerateRequest
+	fails func() error // nil: never
 }
 
 func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[workerv1.Report]) error {
@@ -157,7 +158,13 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
 	w.mu.Lock()
 	w.calls = append(w.calls, r)
+	fails := w.fails
 	w.mu.Unlock()
+	if fails != nil {
+		if err := fails(); err != nil {
+			return err
+		}
+	}
 	send := func(e *workerv1.GenerateResponse) { _ = s.Send(e) }
 	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{Accepted: &workerv1.Accepted{PromptTokens: 4}}})
 	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "Hel", Tokens: []uint32{1}}}})
@@ -202,6 +209,7 @@ type rig struct {
 	answer  chan struct{} // close it and the workers finish their answers
 	stop    context.CancelFunc
 	ended   chan error
+	written *testLog
 }
 
 // start runs a router. It is stopped and waited for at the end of the test.
@@ -218,7 +226,8 @@ func start(t *testing.T, change func(*Options)) *rig {
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	started := make(chan *router, 1)
-	log := slog.New(slog.NewTextHandler(&testLog{t: t}, nil))
+	r.written = &testLog{t: t}
+	log := slog.New(slog.NewTextHandler(r.written, nil))
 	go func() { r.ended <- run(ctx, o, log, r.states, func(x *router) { started <- x }) }()
 	select {
 	case r.router = <-started:
@@ -253,6 +262,12 @@ func (l *testLog) Write(p []byte) (int, error) {
 		})
 	}
 	return l.b.Write(p)
+}
+
+func (l *testLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // wait waits for the router's end and keeps its error for the next caller.

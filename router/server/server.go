@@ -121,7 +121,7 @@ func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
 	r.gateway = gateway.New(gateway.Config{
 		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes,
 		Measure:   func(model string) gateway.Measure { return measure{set.Begin(model)} },
-		Generator: &generator{client: r.fleet.calls, retried: r.fleet.retried, state: r.fleet.state},
+		Generator: &generator{client: r.fleet.calls, state: r.fleet.state},
 	})
 	r.ops = newOps(r.fleet.ready, set)
 	lines := slog.NewLogLogger(log.Handler(), slog.LevelWarn) // what the servers themselves have to say

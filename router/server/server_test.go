@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"flag"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/api/identity"
@@ -66,6 +70,39 @@ func TestARouterServesOnceItKnowsTheFleet(t *testing.T) {
 		if !strings.Contains(figures, want) {
 			t.Errorf("no %s", want)
 		}
+	}
+}
+
+func TestARetryIsCountedAndLoggedWithoutWhatTheWorkerSaid(t *testing.T) {
+	r := start(t, func(*Options) {})
+	close(r.answer)
+	r.ready()
+	var calls atomic.Int32
+	for _, w := range r.workers {
+		w.mu.Lock()
+		w.fails = func() error {
+			if calls.Add(1) == 1 {
+				return status.Error(codes.Internal, "a part of a prompt")
+			}
+			return nil
+		}
+		w.mu.Unlock()
+	}
+	resp, err := r.chat(ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := body(t, resp); resp.StatusCode != 200 {
+		t.Fatalf("%d %s", resp.StatusCode, got)
+	}
+	second := resp.Header.Get("X-Ringfleet-Worker")
+	first := map[string]string{"w-0": "w-1", "w-1": "w-0"}[second]
+	want := fmt.Sprintf(`request_id=%s model=m worker=%s why="the worker's engine failed" next=%s`, resp.Header.Get("X-Request-Id"), first, second)
+	if log := r.written.String(); strings.Count(log, want) != 1 || strings.Contains(log, "a part of a prompt") {
+		t.Errorf("not once %s, or what the worker said, in\n%s", want, log)
+	}
+	if _, figures := r.get(2, "/metrics"); !strings.Contains(figures, `ringfleet_router_retries_total{model="m"} 1`) {
+		t.Error("the retry is not counted")
 	}
 }
 

@@ -32,7 +32,17 @@ type Options struct {
 	Placer      Placer
 	// Suspect is told of an instance that could not be reached or refused a call before any work. May be nil.
 	Suspect func(pod, instance string)
+	// Retried is told of each try on a further worker when it begins. May be nil.
+	Retried func(Retry)
 	Clock   clock.WithDelayedExecution
+}
+
+// Retry is one request's way from a worker to another.
+type Retry struct {
+	ModelUID, RequestID string
+	From, To            string // pods
+	// Why is the kind of error that From ended with, in words that hold nothing of the request or of what From said.
+	Why string
 }
 
 // Client calls workers over one connection to each. All methods may be called from any goroutine.
@@ -178,6 +188,12 @@ func (c *Client) dial(w placement.Worker) (*grpc.ClientConn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 3 * time.Second, PermitWithoutStream: true,
 		}))
+}
+
+func (c *Client) retried(r Retry) {
+	if c.options.Retried != nil {
+		c.options.Retried(r)
+	}
 }
 
 func (c *Client) suspect(w placement.Worker) {

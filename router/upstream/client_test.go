@@ -73,16 +73,17 @@ func TestNothingAnsweredYetTheNextWorkerIsTriedOnce(t *testing.T) {
 		first   func(*workerv1.GenerateRequest, out) error
 		before  func(*fleet)
 		suspect bool
+		why     error
 	}{
-		"the connection is refused":          {before: die, suspect: true},
-		"the worker drains":                  {first: answer(status.Error(codes.Unavailable, "drains")), suspect: true},
-		"it is another instance":             {first: answer(status.Error(codes.FailedPrecondition, "instance")), suspect: true},
-		"its engine fails":                   {first: answer(status.Error(codes.Internal, "engine"))},
-		"its engine fails after it accepted": {first: answer(status.Error(codes.Internal, "engine"), accepted())},
-		"it ends without an answer":          {first: answer(nil, accepted())},
-		"it cancels the call by itself":      {first: answer(status.Error(codes.Canceled, "stops"))},
-		"it goes away with an unknown error": {first: answer(errors.New("odd"))},
-		"it is gone after it accepted":       {first: answer(status.Error(codes.Unavailable, "gone"), accepted()), suspect: true},
+		"the connection is refused":          {before: die, suspect: true, why: ErrRefused},
+		"the worker drains":                  {first: answer(status.Error(codes.Unavailable, "drains")), suspect: true, why: ErrRefused},
+		"it is another instance":             {first: answer(status.Error(codes.FailedPrecondition, "instance")), suspect: true, why: ErrRefused},
+		"its engine fails":                   {first: answer(status.Error(codes.Internal, "engine")), why: ErrFailed},
+		"its engine fails after it accepted": {first: answer(status.Error(codes.Internal, "engine"), accepted()), why: ErrFailed},
+		"it ends without an answer":          {first: answer(nil, accepted()), why: ErrLost},
+		"it cancels the call by itself":      {first: answer(status.Error(codes.Canceled, "stops")), why: ErrLost},
+		"it goes away with an unknown error": {first: answer(errors.New("odd")), why: ErrFailed},
+		"it is gone after it accepted":       {first: answer(status.Error(codes.Unavailable, "gone"), accepted()), suspect: true, why: ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 3, whole)
@@ -93,6 +94,7 @@ func TestNothingAnsweredYetTheNextWorkerIsTriedOnce(t *testing.T) {
 				c.before(f)
 			}
 			f.expectWhole(t, t.Context(), f.workers[1])
+			f.expectRetry(t, c.why)
 			if got := f.suspected(f.workers[0]); got != c.suspect {
 				t.Errorf("the first worker is suspect: %v, want %v", got, c.suspect)
 			}
@@ -142,6 +144,7 @@ func TestAWorkerThatWasLostAtTheRequestBeforeCountsAsTried(t *testing.T) {
 	if _, err := f.Generate(t.Context(), r); !errors.Is(err, ErrLost) {
 		t.Errorf("got %v", err)
 	}
+	f.expectRetry(t, ErrLost)
 	for i, want := range []int{0, 1, 0} {
 		if got := len(f.workers[i].seen()); got != want {
 			t.Errorf("worker %d was asked %d times, want %d", i, got, want)

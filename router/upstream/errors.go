@@ -72,6 +72,16 @@ type failure struct {
 	suspect bool // new requests had better go elsewhere
 }
 
+// kind names the error without what the worker said. Before the first try of a call that goes on with a request, the
+// loss that it goes on after.
+func (f failure) kind() string {
+	var on *Error
+	if errors.As(f.err, &on) {
+		return on.Kind.Error()
+	}
+	return ErrLost.Error()
+}
+
 // judge is the only place that turns what ended an attempt into an error. caller is the request's context, attempt the
 // call's own (its cause is known when the client itself ended it), started whether the worker had accepted.
 func judge(caller, attempt context.Context, pod string, started bool, err error) failure {

@@ -71,6 +71,7 @@ type fleet struct {
 
 	mu       sync.Mutex
 	suspects []string
+	retries  []Retry
 }
 
 var key = []byte("session-1")
@@ -120,6 +121,11 @@ func (f *fleet) build(t *testing.T, n int, c clock.WithDelayedExecution, script 
 			defer f.mu.Unlock()
 			f.suspects = append(f.suspects, pod+" "+instance)
 		},
+		Retried: func(r Retry) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.retries = append(f.retries, r)
+		},
 	})
 	t.Cleanup(f.Close)
 }
@@ -136,6 +142,17 @@ func (f *fleet) suspected(w *fakeWorker) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Contains(f.suspects, w.Pod+" "+w.Instance)
+}
+
+// expectRetry holds that one retry was told, from the first worker to the second.
+func (f *fleet) expectRetry(t *testing.T, why error) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	want := []Retry{{ModelUID: "uid-1", RequestID: "req-1", From: f.workers[0].Pod, To: f.workers[1].Pod, Why: why.Error()}}
+	if !slices.Equal(f.retries, want) {
+		t.Errorf("told of %+v, want %+v", f.retries, want)
+	}
 }
 
 func request() Request {

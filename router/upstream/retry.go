@@ -52,6 +52,9 @@ func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
 			}
 			return nil, last.err
 		}
+		if n := len(tried); n > 0 {
+			c.retried(Retry{ModelUID: r.ModelUID, RequestID: r.RequestID, From: tried[n-1], To: w.Pod, Why: last.kind()})
+		}
 		tried = append(tried, w.Pod)
 		s := &Stream{client: c, caller: ctx, request: r, worker: w, attempts: len(tried)}
 		if last = s.start(); last.err == nil {
