@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,13 +32,16 @@ type Set struct {
 	modelCollectors []interface {
 		DeletePartialMatch(prometheus.Labels) int
 	}
+
+	mu     sync.Mutex // guards the rest, and keeps figures from coming while they are dropped
+	models map[string]*model
 }
 
 const prefix = "ringfleet_router_"
 
 // New returns a set of zeros in a registry of its own.
 func New() *Set {
-	s := &Set{Registry: prometheus.NewRegistry()}
+	s := &Set{Registry: prometheus.NewRegistry(), models: map[string]*model{}}
 	s.Requests = s.counter(telemetry.RouterRequests, "Chat requests that ended, by outcome.", "model", "outcome")
 	s.InFlight = s.gauge(prefix+"requests_in_flight", "Chat requests now, waiting or streaming.", "model")
 	s.Duration = s.histogram(prefix+"request_duration_seconds", "From a request's arrival to its end.",
@@ -59,17 +63,42 @@ func New() *Set {
 	return s
 }
 
-// Forget drops every figure of a model that is gone.
-func (s *Set) Forget(model string) {
-	for _, c := range s.modelCollectors {
-		c.DeletePartialMatch(prometheus.Labels{"model": model})
+// Keep drops every figure of models that are not in names. Requests to them that still run are not counted when they end:
+// that would bring the figures back.
+func (s *Set) Keep(names map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, m := range s.models {
+		if names[name] {
+			continue
+		}
+		m.gone = true
+		delete(s.models, name)
+		for _, c := range s.modelCollectors {
+			c.DeletePartialMatch(prometheus.Labels{"model": name})
+		}
 	}
+	for name := range names {
+		s.model(name)
+	}
+}
+
+// model is what a model's figures are for. A model that comes back under its name is another one.
+type model struct{ gone bool } // guarded by Set.mu
+
+// model returns the one of that name. The caller holds the lock.
+func (s *Set) model(name string) *model {
+	if s.models[name] == nil {
+		s.models[name] = &model{}
+	}
+	return s.models[name]
 }
 
 // Request is the figures of one request.
 type Request struct {
 	set      *Set
-	model    string
+	name     string
+	model    *model
 	between  prometheus.Observer
 	first    prometheus.Observer
 	inFlight prometheus.Gauge
@@ -77,7 +106,9 @@ type Request struct {
 
 // Begin counts a request to a model that exists, or to the word for those that don't.
 func (s *Set) Begin(model string) *Request {
-	r := &Request{set: s, model: model, between: s.BetweenTokens.WithLabelValues(model),
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &Request{set: s, name: model, model: s.model(model), between: s.BetweenTokens.WithLabelValues(model),
 		first: s.FirstToken.WithLabelValues(model), inFlight: s.InFlight.WithLabelValues(model)}
 	r.inFlight.Inc()
 	return r
@@ -91,12 +122,18 @@ func (r *Request) NextToken(d time.Duration) { r.between.Observe(d.Seconds()) }
 
 // End counts the request's end. The outcome is a word of a closed set; the last three are tokens.
 func (r *Request) End(outcome string, took time.Duration, prompt, cached, answer uint32) {
+	s := r.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.model.gone {
+		return
+	}
 	r.inFlight.Dec()
-	r.set.Requests.WithLabelValues(r.model, outcome).Inc()
-	r.set.Duration.WithLabelValues(r.model).Observe(took.Seconds())
-	r.set.PromptTokens.WithLabelValues(r.model).Add(float64(prompt))
-	r.set.CachedTokens.WithLabelValues(r.model).Add(float64(cached))
-	r.set.AnswerTokens.WithLabelValues(r.model).Add(float64(answer))
+	s.Requests.WithLabelValues(r.name, outcome).Inc()
+	s.Duration.WithLabelValues(r.name).Observe(took.Seconds())
+	s.PromptTokens.WithLabelValues(r.name).Add(float64(prompt))
+	s.CachedTokens.WithLabelValues(r.name).Add(float64(cached))
+	s.AnswerTokens.WithLabelValues(r.name).Add(float64(answer))
 }
 
 func (s *Set) counter(name, help string, labels ...string) *prometheus.CounterVec {

@@ -30,6 +30,29 @@ func TestARequestIsCountedOnceWithItsTokens(t *testing.T) {
 	}
 }
 
+// series returns how many series name the model.
+func series(t *testing.T, s *Set, model string) int {
+	t.Helper()
+	families, err := s.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, f := range families {
+		if name := f.GetName(); !strings.HasPrefix(name, "ringfleet_router_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("metric %s without our prefix", name)
+		}
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetValue() == model {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
 func TestAModelThatIsGoneLeavesNoSeries(t *testing.T) {
 	s := New()
 	for _, m := range []string{"gone", "stays"} {
@@ -37,28 +60,45 @@ func TestAModelThatIsGoneLeavesNoSeries(t *testing.T) {
 		s.Retries.WithLabelValues(m).Inc()
 		s.RingMembers.WithLabelValues(m).Set(1)
 	}
-	s.Forget("gone")
-	families, err := s.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
+	late, also := s.Begin("gone"), s.Begin("stays")
+	s.Keep(map[string]bool{"stays": true})
+	late.FirstToken(time.Second)
+	late.NextToken(time.Second)
+	late.End("ok", time.Second, 1, 1, 1)
+	also.End("ok", time.Second, 1, 1, 1)
+	if n := series(t, s, "gone"); n != 0 {
+		t.Errorf("%d series of the model that is gone", n)
 	}
-	stays := 0
-	for _, f := range families {
-		for _, m := range f.Metric {
-			for _, l := range m.Label {
-				if l.GetValue() == "gone" {
-					t.Errorf("%s still has the model", f.GetName())
-				}
-				if l.GetValue() == "stays" {
-					stays++
-				}
-			}
-		}
-		if !strings.HasPrefix(f.GetName(), "ringfleet_router_") && !strings.HasPrefix(f.GetName(), "go_") && !strings.HasPrefix(f.GetName(), "process_") {
-			t.Errorf("metric %s without our prefix", f.GetName())
-		}
+	if n := series(t, s, "stays"); n < 8 {
+		t.Errorf("%d series of the other model", n)
 	}
-	if stays < 8 {
-		t.Errorf("%d series of the other model", stays)
+	if n := testutil.ToFloat64(s.Requests.WithLabelValues("stays", "ok")); n != 2 {
+		t.Errorf("%v requests of the other model", n)
+	}
+}
+
+func TestAModelThatComesBackCountsItsOwnRequestsOnly(t *testing.T) {
+	s := New()
+	old := s.Begin("m")
+	s.Keep(map[string]bool{})
+	s.Keep(map[string]bool{"m": true})
+	s.Begin("m")
+	old.End("ok", time.Second, 1, 1, 1)
+	if n := testutil.ToFloat64(s.InFlight.WithLabelValues("m")); n != 1 {
+		t.Errorf("%v in flight", n)
+	}
+	if n := testutil.ToFloat64(s.Requests.WithLabelValues("m", "ok")); n != 0 {
+		t.Errorf("%v requests", n)
+	}
+}
+
+func TestARequestThatBeginsTooLateIsDroppedByTheNextKeep(t *testing.T) {
+	s := New()
+	s.Keep(map[string]bool{"m": true})
+	s.Keep(map[string]bool{})
+	s.Begin("m").End("ok", time.Second, 1, 1, 1)
+	s.Keep(map[string]bool{})
+	if n := series(t, s, "m"); n != 0 {
+		t.Errorf("%d series", n)
 	}
 }

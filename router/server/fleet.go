@@ -63,7 +63,6 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 	h := s.Settings.Heartbeat
 	f.models, f.nodes = s.Models, s.Settings.VirtualNodes
 	f.settling = time.Duration(h.SuccessesToAdmit)*h.Interval + h.Timeout
-	before := f.labels
 	f.labels = map[string]string{}
 	var candidates []heartbeat.Candidate
 	var served []gateway.Model
@@ -84,7 +83,7 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 				ModelUID: m.UID, Model: m.Name, Terminating: c.Terminating})
 		}
 	}
-	f.forget(before)
+	f.keepFigures()
 	f.mu.Unlock()
 
 	f.table.SetConfig(heartbeat.Config{Interval: h.Interval, Timeout: h.Timeout,
@@ -95,17 +94,13 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 	return gateway.NewState(served, s.Settings.FirstByte, s.Settings.Idle)
 }
 
-// forget drops the figures of names that no model has any more. The caller holds the lock.
-func (f *fleet) forget(before map[string]string) {
+// keepFigures drops the figures of names that no model has any more. The caller holds the lock.
+func (f *fleet) keepFigures() {
 	kept := map[string]bool{gateway.UnknownModel: true}
 	for _, name := range f.labels {
 		kept[name] = true
 	}
-	for _, name := range before {
-		if !kept[name] {
-			f.set.Forget(name)
-		}
-	}
+	f.set.Keep(kept)
 }
 
 // publish makes the table's latest verdicts the ring.
