@@ -172,7 +172,7 @@ func (t *talk) turn(ctx context.Context, s Streams, prompt string) error {
 
 // figures says how fast an answer came: decode is the time from the first token to the last.
 func figures(tokens int64, ttft, decode time.Duration) string {
-	line := fmt.Sprintf("[%d tokens, first after %d ms", tokens, ttft.Milliseconds())
+	line := fmt.Sprintf("[%s, first after %d ms", count(tokens, "token", "tokens"), ttft.Milliseconds())
 	if tokens > 1 && decode > 0 {
 		line += fmt.Sprintf(", then %.0f tokens/s", float64(tokens-1)/decode.Seconds())
 	}

@@ -148,10 +148,10 @@ func judgeNodes(s seen) finding {
 		}
 	}
 	if fits == 0 {
-		return finding{fail, fmt.Sprintf("none of %d nodes is Ready, schedulable and has %s CPU and %s of memory for a worker of the default pool. Add a node, or make a WorkerPool that asks for less",
-			len(s.nodes), leastCPU.String(), leastMemory.String())}
+		return finding{fail, fmt.Sprintf("none of %s is Ready, schedulable and has %s CPU and %s of memory for a worker of the default pool. Add a node, or make a WorkerPool that asks for less",
+			count(len(s.nodes), "node", "nodes"), leastCPU.String(), leastMemory.String())}
 	}
-	return finding{ok, fmt.Sprintf("%d of %d nodes have room for a worker of the default pool (%s CPU, %s)", fits, len(s.nodes), leastCPU.String(), leastMemory.String())}
+	return finding{ok, fmt.Sprintf("%d of %s room for a worker of the default pool (%s CPU, %s)", fits, count(len(s.nodes), "node has", "nodes have"), leastCPU.String(), leastMemory.String())}
 }
 
 func nodeReady(n corev1.Node) bool {
@@ -177,7 +177,7 @@ func judgeManager(s seen) finding {
 	case s.managers == 0:
 		return finding{fail, "no manager pod is Ready. See: kubectl get pods -A -l " + managerSelector}
 	}
-	return finding{ok, fmt.Sprintf("%d manager pod(s) Ready", s.managers)}
+	return finding{ok, count(s.managers, "manager pod is Ready", "manager pods are Ready")}
 }
 
 func judgeRights(s seen) finding {

@@ -107,8 +107,8 @@ func TestCheckFindsWhatIsMissing(t *testing.T) {
 		"a version of a distribution":               {func(s *seen) { s.serverVersion = "v1.37.0-eks-abc" }, ""},
 		"the first that will do, of a distribution": {func(s *seen) { s.serverVersion = "v1.35.0-eks-abc" }, ""},
 		"a pre-release of a later one":              {func(s *seen) { s.serverVersion = "v1.38.0-alpha.1" }, ""},
-		"nodes that are too small":                  {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionTrue, "250m", "4Gi")} }, "FAIL  none of 1 nodes"},
-		"a node that is not Ready":                  {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionFalse, "1", "4Gi")} }, "FAIL  none of 1 nodes"},
+		"nodes that are too small":                  {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionTrue, "250m", "4Gi")} }, "FAIL  none of 1 node is"},
+		"a node that is not Ready":                  {func(s *seen) { s.nodes = []corev1.Node{node(corev1.ConditionFalse, "1", "4Gi")} }, "FAIL  none of 1 node is"},
 		"nodes that can't be seen":                  {func(s *seen) { s.nodes, s.nodesHidden = nil, true }, ""},
 		"no API":                                    {func(s *seen) { s.apiInstalled = false }, "FAIL  the API inference.ringfleet.dev/v1alpha1 is not installed"},
 		"no manager":                                {func(s *seen) { s.managers = 0 }, "FAIL  no manager pod is Ready"},
@@ -176,6 +176,15 @@ func TestAnAnswerThatIsCutOffIsAnError(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+func TestACountAgreesWithItsWord(t *testing.T) {
+	if got := figures(1, 120*time.Millisecond, 0); got != "[1 token, first after 120 ms]" {
+		t.Error(got)
+	}
+	if got := judgeManager(seen{managers: 2}); got.text != "2 manager pods are Ready" {
+		t.Error(got.text)
 	}
 }
 

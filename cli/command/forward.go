@@ -23,8 +23,8 @@ func forward(ctx context.Context, k *clients) (address string, stop func(), err 
 	}
 	pod := readyPod(pods.Items)
 	if pod == "" {
-		return "", nil, fmt.Errorf("none of %d router pods in namespace %s is Ready: see kubectl ringfleet status -n %s",
-			len(pods.Items), k.namespace, k.namespace)
+		return "", nil, fmt.Errorf("none of %s in namespace %s is Ready: see kubectl ringfleet status -n %s",
+			count(len(pods.Items), "router pod", "router pods"), k.namespace, k.namespace)
 	}
 	d, err := dialer(k, pod)
 	if err != nil {

@@ -203,6 +203,14 @@ func after(message, state string) string {
 	return "   " + message
 }
 
+// count is n and the word for it: one when n is 1, else many.
+func count[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 func orDash(s string) string {
 	if s == "" {
 		return "-"

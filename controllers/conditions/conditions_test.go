@@ -26,6 +26,14 @@ func TestAConditionMovesItsTransitionTimeOnlyWithItsStatus(t *testing.T) {
 	}
 }
 
+func TestACountAgreesWithItsWord(t *testing.T) {
+	for n, want := range map[int32]string{0: "0 workers are left", 1: "1 worker is left", 2: "2 workers are left"} {
+		if got := conditions.Count(n, "worker is left", "workers are left"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestShortenKeepsWholeCharacters(t *testing.T) {
 	for limit := 3; limit < 12; limit++ {
 		got := conditions.Shorten(strings.Repeat("é", 10), limit)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/conditions"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
 	"github.com/ringfleet/ringfleet/controllers/step"
 )
@@ -180,7 +181,7 @@ func gatePatch(g gateChange, now metav1.Time) ([]byte, error) {
 	meta := map[string]any{"uid": g.w.uid}
 	if g.opens() {
 		c.Status, c.Reason = corev1.ConditionTrue, "InRing"
-		c.Message = fmt.Sprintf("%d routers have instance %s in their rings", g.routers, g.instance)
+		c.Message = fmt.Sprintf("instance %s is in the ring of %s", g.instance, conditions.Count(g.routers, "router", "routers"))
 		meta["annotations"] = map[string]string{
 			v1alpha1.AnnotationInRingInstance:  g.instance,
 			v1alpha1.AnnotationInRingContainer: g.container,

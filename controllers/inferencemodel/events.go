@@ -38,7 +38,7 @@ func workerCreated(pod *corev1.Pod) Event {
 // workerDeleted: a worker was told to finish its requests and go.
 func workerDeleted(w worker, why string) Event {
 	return Event{Type: corev1.EventTypeNormal, Reason: "WorkerDeleted", Action: "Delete", Related: w.pod,
-		Note: fmt.Sprintf("deleted worker %s, which runs %d requests: %s", w.name, w.inFlight, why)}
+		Note: fmt.Sprintf("deleted worker %s, which runs %s: %s", w.name, conditions.Count(w.inFlight, "request", "requests"), why)}
 }
 
 // workerEnded: a pod ended for good, was evicted or refused by its node, and was deleted.
@@ -56,7 +56,7 @@ func workerRefused(err error) Event {
 // workerInRing: all routers have a worker in their rings, and its gate was opened.
 func workerInRing(g gateChange) Event {
 	return Event{Type: corev1.EventTypeNormal, Reason: "WorkerInRing", Action: "OpenGate", Related: g.w.pod,
-		Note: fmt.Sprintf("worker %s (instance %s) is in the ring of %d routers", g.w.name, g.instance, g.routers)}
+		Note: fmt.Sprintf("worker %s (instance %s) is in the ring of %s", g.w.name, g.instance, conditions.Count(g.routers, "router", "routers"))}
 }
 
 // workerLeftRing: the instance for which a worker's gate was open is gone.

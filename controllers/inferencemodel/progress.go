@@ -49,7 +49,7 @@ func follow(w worker, weights v1alpha1.Weights, v View) progress {
 	switch c := containerStatus(w.pod); {
 	case w.terminating:
 		return progress{stage: v1alpha1.StageDraining, reason: v1alpha1.ReasonScalingDown,
-			message: fmt.Sprintf("%d requests run on it", w.inFlight)}
+			message: conditions.Count(w.inFlight, "request runs on it", "requests run on it")}
 	case w.ended:
 		return progress{stage: v1alpha1.StageFailed, reason: v1alpha1.ReasonPodRejected,
 			message: "the pod ended: " + join(w.pod.Status.Reason, w.pod.Status.Message) + "; it is replaced with growing delays"}
@@ -109,7 +109,7 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 		}
 	case "CrashLoopBackOff":
 		p.stage, p.reason = v1alpha1.StageFailed, v1alpha1.ReasonWorkerFailed
-		p.message = fmt.Sprintf("its process ended %d times, the last time: %s", c.RestartCount+1, ending(c.LastTerminationState.Terminated))
+		p.message = fmt.Sprintf("its process ended %s, the last time: %s", conditions.Count(c.RestartCount+1, "time", "times"), ending(c.LastTerminationState.Terminated))
 	default:
 		p.reason, p.message = v1alpha1.ReasonWorkersStarting, "images and volumes are on their way to node "+pod.Spec.NodeName
 	}

@@ -161,7 +161,12 @@ func (y way) tell() string {
 
 // inRing counts the workers in the ring in a phrase.
 func (c summary) inRing() string {
-	return fmt.Sprintf("%d of %d workers in the ring", c.currentServing, c.want.replicas)
+	return fmt.Sprintf("%d of %s in the ring", c.currentServing, conditions.Count(c.want.replicas, "worker", "workers"))
+}
+
+// left counts the workers that a deletion waits for, in a phrase.
+func (c summary) left() string {
+	return conditions.Count(c.live+c.draining, "worker is left", "workers are left")
 }
 
 // ready judges Ready; routers is what was found of RouterReady.
@@ -173,7 +178,7 @@ func (c summary) ready(err error, routers conditions.Finding) conditions.Finding
 	y, waits := c.first()
 	switch {
 	case c.model.DeletionTimestamp != nil:
-		return no(v1alpha1.ReasonDeleting, fmt.Sprintf("the model is being deleted; %d workers are left", c.live+c.draining))
+		return no(v1alpha1.ReasonDeleting, "the model is being deleted; "+c.left())
 	case err != nil && !whole:
 		return no(v1alpha1.ReasonReconcileFailed, err.Error())
 	case c.pool == nil:
@@ -217,7 +222,7 @@ func (c summary) progressing(err error) conditions.Finding {
 	y, waits := c.first()
 	switch {
 	case c.model.DeletionTimestamp != nil:
-		return find(metav1.ConditionTrue, v1alpha1.ReasonDeleting, fmt.Sprintf("%d workers are left", c.live+c.draining))
+		return find(metav1.ConditionTrue, v1alpha1.ReasonDeleting, c.left())
 	case err != nil:
 		return find(metav1.ConditionTrue, v1alpha1.ReasonReconcileFailed, err.Error())
 	case c.pool == nil:
@@ -227,12 +232,12 @@ func (c summary) progressing(err error) conditions.Finding {
 	case waits && stuck(y.p.reason):
 		return find(metav1.ConditionFalse, blame(y.p.reason), y.tell())
 	case c.outdated > 0:
-		return find(metav1.ConditionTrue, v1alpha1.ReasonRollingOut, fmt.Sprintf("%d workers have revision %s, %d an older one",
-			c.current, c.want.revision, c.outdated))
+		return find(metav1.ConditionTrue, v1alpha1.ReasonRollingOut, fmt.Sprintf("%s revision %s, %d an older one",
+			conditions.Count(c.current, "worker has", "workers have"), c.want.revision, c.outdated))
 	case c.currentServing < c.want.replicas:
 		return find(metav1.ConditionTrue, v1alpha1.ReasonWorkersStarting, c.inRing())
 	case c.draining > 0:
-		return find(metav1.ConditionTrue, v1alpha1.ReasonScalingDown, fmt.Sprintf("%d workers finish their requests", c.draining))
+		return find(metav1.ConditionTrue, v1alpha1.ReasonScalingDown, conditions.Count(c.draining, "worker finishes its requests", "workers finish their requests"))
 	}
 	return find(metav1.ConditionFalse, v1alpha1.ReasonStable, "nothing is being changed")
 }
@@ -247,8 +252,9 @@ func (c summary) weightsCached() conditions.Finding {
 	for _, w := range c.scope.workers {
 		loaded += btoi(w.loaded() && (c.want.revision == "" || w.revision == c.want.revision))
 	}
-	message := fmt.Sprintf("%d of %d workers have loaded %s", loaded, max(c.want.replicas, c.current), uri)
-	if loaded > 0 && loaded >= max(c.want.replicas, c.current) {
+	all := max(c.want.replicas, c.current)
+	message := fmt.Sprintf("%d of %s loaded %s", loaded, conditions.Count(all, "worker has", "workers have"), uri)
+	if loaded > 0 && loaded >= all {
 		return conditions.True(v1alpha1.WeightsCached, v1alpha1.ReasonWeightsLoaded, message)
 	}
 	return conditions.Unknown(v1alpha1.WeightsCached, v1alpha1.ReasonWeightsPending, message)
@@ -266,10 +272,10 @@ func (c summary) routerReady() conditions.Finding {
 			"no router pod is Ready: see kubectl -n %s describe inferencerouter %s", c.model.Namespace, c.router.Name))
 	case len(silent) > 0:
 		return conditions.False(v1alpha1.RouterReady, v1alpha1.ReasonRouterSilent, fmt.Sprintf(
-			"%d of %d routers have not answered for %s and are left out: %s; see their logs",
-			len(silent), n, SilentAfter, strings.Join(silent, ", ")))
+			"%d of %s not answered for %s; left out until then: %s; see their logs",
+			len(silent), conditions.Count(n, "router has", "routers have"), SilentAfter, strings.Join(silent, ", ")))
 	default:
-		return conditions.True(v1alpha1.RouterReady, v1alpha1.ReasonRoutersReady, fmt.Sprintf("%d routers are Ready", n))
+		return conditions.True(v1alpha1.RouterReady, v1alpha1.ReasonRoutersReady, conditions.Count(n, "router is Ready", "routers are Ready"))
 	}
 }
 

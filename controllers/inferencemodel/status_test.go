@@ -102,13 +102,13 @@ var statuses = map[string]struct {
 	err  error
 	want string
 }{
-	"all is well": {s: picture(), want: `Ready: True Serving: 1 of 1 workers in the ring
+	"all is well": {s: picture(), want: `Ready: True Serving: 1 of 1 worker in the ring
 		Progressing: False Stable
-		WeightsCached: True WeightsLoaded: 1 of 1 workers have loaded oci://example.com/w:1
-		RouterReady: True RoutersReady: 1 routers are Ready
+		WeightsCached: True WeightsLoaded: 1 of 1 worker has loaded oci://example.com/w:1
+		RouterReady: True RoutersReady: 1 router is Ready
 		NamesAccepted: True NamesFree: served as m`},
 	"a worker loads": {s: picture(saying(WorkerView{Stage: v1alpha1.StageLoading, Percent: new(int32(62))})), want: `
-		Ready: False WorkersStarting: 0 of 1 workers in the ring: pod p on node n1 is Loading (62 %)
+		Ready: False WorkersStarting: 0 of 1 worker in the ring: pod p on node n1 is Loading (62 %)
 		Progressing: True WorkersStarting
 		WeightsCached: Unknown WeightsPending: 0 of 1`},
 	"a worker is loaded, a router has not taken it": {s: picture(saying(WorkerView{Stage: v1alpha1.StageLoaded, Loaded: true, LastError: "refused"})), want: `
@@ -122,7 +122,7 @@ var statuses = map[string]struct {
 		s.view.Routers = []RouterView{lost}
 		with(pod("p", gatedFor("a"), unready))(s)
 	}), want: `
-		Ready: False WorkersStarting: 0 of 1 workers in the ring: pod p on node n1 is Starting: no report from it for 10s, see whether node n1 is Ready
+		Ready: False WorkersStarting: 0 of 1 worker in the ring: pod p on node n1 is Starting: no report from it for 10s, see whether node n1 is Ready
 		WeightsCached: Unknown WeightsPending: 0 of 1`},
 	"a worker refuses its weights": {s: picture(saying(WorkerView{Stage: v1alpha1.StageFailed, Reason: "WeightsTruncated", Message: "x.gguf has 3 bytes"})), want: `
 		Ready: False WeightsNotUsable: x.gguf has 3 bytes
@@ -159,7 +159,7 @@ var statuses = map[string]struct {
 	"a node evicts the pod": {s: picture(with(pod("p", evicted))), want: `
 		Ready: False PodRejected: the pod ended: Evicted: low on memory`},
 	"the API server refuses the pod": {s: picture(with(), func(s *scope) { s.rejected = errors.New("exceeded quota") }), want: `
-		Ready: False PodRejected: 0 of 1 workers in the ring: exceeded quota
+		Ready: False PodRejected: 0 of 1 worker in the ring: exceeded quota
 		Progressing: False PodRejected`},
 	"no pool": {s: picture(with(), func(s *scope) { s.pool, s.want.revision = nil, "" }), want: `
 		Ready: False PoolNotFound: WorkerPool gpu does not exist in namespace n: create it, or name another in spec.poolRef
@@ -169,7 +169,7 @@ var statuses = map[string]struct {
 		RouterReady: False NoRouterReady`},
 	"a router is silent": {s: picture(func(s *scope) { s.view.Routers = append(s.view.Routers, quiet("r2", time.Minute)) }), want: `
 		Ready: True Serving
-		RouterReady: False RouterSilent: 1 of 2 routers have not answered for 10s and are left out: r2`},
+		RouterReady: False RouterSilent: 1 of 2 routers have not answered for 10s; left out until then: r2; see their logs`},
 	"every router is silent": {s: picture(func(s *scope) { s.view.Routers = []RouterView{quiet("r1", time.Minute)} }), want: `
 		Ready: False RouterNotReady
 		RouterReady: False RouterSilent`},
@@ -181,8 +181,8 @@ var statuses = map[string]struct {
 		Ready: True ScaledToZero
 		Progressing: True ScalingDown`},
 	"a rollout": {s: picture(with(pod("p", gatedFor("a")), pod("o", gatedFor("b"), ofRevision("old")))), want: `
-		Ready: False RollingOut: 1 of 1 workers in the ring, and 1 of an older revision
-		Progressing: True RollingOut: 1 workers have revision r, 1 an older one`},
+		Ready: False RollingOut: 1 of 1 worker in the ring, and 1 of an older revision
+		Progressing: True RollingOut: 1 worker has revision r, 1 an older one`},
 	"a rollout to something broken": {s: picture(with(pod("p", crashing), pod("o", gatedFor("b"), ofRevision("old")))), want: `
 		Ready: False WorkerFailed
 		Progressing: False WorkerFailed`},
@@ -193,7 +193,7 @@ var statuses = map[string]struct {
 		Ready: True Serving
 		NamesAccepted: False NameTaken: x belongs to InferenceModel elder`},
 	"being deleted": {s: picture(func(s *scope) { s.model.DeletionTimestamp = &metav1.Time{} }), want: `
-		Ready: False Deleting: 1 workers are left
+		Ready: False Deleting: 1 worker is left
 		Progressing: True Deleting`},
 	"a call fails while a worker is missing": {s: picture(with()), err: errors.New("create workers: timeout"), want: `
 		Ready: False ReconcileFailed: create workers: timeout

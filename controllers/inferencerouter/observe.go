@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/conditions"
 	"github.com/ringfleet/ringfleet/controllers/inferencerouter/desired"
 )
 
@@ -113,8 +114,8 @@ func crashing(pod *corev1.Pod) *trouble {
 			continue
 		}
 		return &trouble{v1alpha1.ReasonRouterFailed,
-			fmt.Sprintf("the router in pod %s has ended %d times, last with exit code %d (%s): %s; see kubectl logs -n %s %s --previous",
-				pod.Name, c.RestartCount, end.ExitCode, end.Reason, lastLine(end.Message), pod.Namespace, pod.Name)}
+			fmt.Sprintf("the router in pod %s has ended %s, last with exit code %d (%s): %s; see kubectl logs -n %s %s --previous",
+				pod.Name, conditions.Count(c.RestartCount, "time", "times"), end.ExitCode, end.Reason, lastLine(end.Message), pod.Namespace, pod.Name)}
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func readyFinding(router *v1alpha1.InferenceRouter, seen observed, trouble strin
 	if seen.deployment != nil {
 		ready = seen.deployment.Status.ReadyReplicas
 	}
-	count := fmt.Sprintf("%d of %d routers are Ready", ready, want)
+	count := areReady(ready, want)
 	notReady := func(why v1alpha1.Reason, message string) conditions.Finding {
 		return conditions.False(v1alpha1.Ready, why, message)
 	}
@@ -72,6 +72,11 @@ func readyFinding(router *v1alpha1.InferenceRouter, seen observed, trouble strin
 	}
 }
 
+// areReady counts Ready routers in a phrase.
+func areReady(ready, want int32) string {
+	return fmt.Sprintf("%d of %s Ready", ready, conditions.Count(want, "router is", "routers are"))
+}
+
 // progressingFinding judges whether router pods are being changed.
 func progressingFinding(router *v1alpha1.InferenceRouter, seen observed, trouble string) conditions.Finding {
 	changing := func(why v1alpha1.Reason, message string) conditions.Finding {
@@ -87,14 +92,14 @@ func progressingFinding(router *v1alpha1.InferenceRouter, seen observed, trouble
 		return changing(v1alpha1.ReasonRoutersStarting, "the router's Deployment is being brought up to date")
 	case d.Status.ReadyReplicas < want && !starting(d):
 		return conditions.False(v1alpha1.Progressing, v1alpha1.ReasonStable,
-			fmt.Sprintf("%d of %d routers are Ready and no more became so in ten minutes; see the condition Ready", d.Status.ReadyReplicas, want))
+			areReady(d.Status.ReadyReplicas, want)+" and no more became so in ten minutes; see the condition Ready")
 	case d.Status.Replicas > d.Status.UpdatedReplicas:
-		return changing(v1alpha1.ReasonRollingOut, fmt.Sprintf("%d of %d routers are of the newest revision, %d of an older one",
-			d.Status.UpdatedReplicas, want, d.Status.Replicas-d.Status.UpdatedReplicas))
+		return changing(v1alpha1.ReasonRollingOut, fmt.Sprintf("%d of %s of the newest revision, %d of an older one",
+			d.Status.UpdatedReplicas, conditions.Count(want, "router is", "routers are"), d.Status.Replicas-d.Status.UpdatedReplicas))
 	case d.Status.Replicas > want:
-		return changing(v1alpha1.ReasonScalingDown, fmt.Sprintf("%d routers, %d wanted", d.Status.Replicas, want))
+		return changing(v1alpha1.ReasonScalingDown, fmt.Sprintf("%s, %d wanted", conditions.Count(d.Status.Replicas, "router", "routers"), want))
 	case d.Status.UpdatedReplicas < want || d.Status.ReadyReplicas < want:
-		return changing(v1alpha1.ReasonRoutersStarting, fmt.Sprintf("%d of %d routers are Ready", d.Status.ReadyReplicas, want))
+		return changing(v1alpha1.ReasonRoutersStarting, areReady(d.Status.ReadyReplicas, want))
 	default:
 		return conditions.False(v1alpha1.Progressing, v1alpha1.ReasonStable, "nothing is being changed")
 	}

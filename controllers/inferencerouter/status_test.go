@@ -67,6 +67,8 @@ func TestReadyAndProgressing(t *testing.T) {
 		"all serve": {func(*state) {}, v1alpha1.ReasonRouting, metav1.ConditionTrue, "2 of 2 routers are Ready", v1alpha1.ReasonStable},
 		"nothing is there yet": {func(s *state) { s.seen = observed{} },
 			v1alpha1.ReasonRoutersStarting, metav1.ConditionFalse, "0 of 2", v1alpha1.ReasonRoutersStarting},
+		"the only one serves": {func(s *state) { s.router.Spec.Replicas, s.seen.deployment.Status.ReadyReplicas = new(int32(1)), 1 },
+			v1alpha1.ReasonRouting, metav1.ConditionTrue, "1 of 1 router is Ready", v1alpha1.ReasonScalingDown},
 		"one is missing": {func(s *state) { s.seen.deployment.Status.ReadyReplicas = 1 },
 			v1alpha1.ReasonRoutersStarting, metav1.ConditionFalse, "1 of 2 routers are Ready; the others are starting", v1alpha1.ReasonRoutersStarting},
 		"a rollout leaves as many as wanted": {func(s *state) { s.seen.deployment.Status.Replicas, s.seen.deployment.Status.UpdatedReplicas = 3, 1 },

@@ -37,15 +37,9 @@ func ready(pool *v1alpha1.WorkerPool, seen observed) conditions.Finding {
 		return conditions.True(v1alpha1.Ready, v1alpha1.ReasonUnused, "no model refers to the pool")
 	default:
 		return conditions.True(v1alpha1.Ready, v1alpha1.ReasonInUse,
-			fmt.Sprintf("%s and %s on %s", count(int(seen.models), "model"), count(int(seen.workers), "worker"), count(seen.nodes, "matching node")))
+			fmt.Sprintf("%s and %s on %s", conditions.Count(seen.models, "model", "models"),
+				conditions.Count(seen.workers, "worker", "workers"), conditions.Count(seen.nodes, "matching node", "matching nodes")))
 	}
-}
-
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 // tell records an event when no node matches any more, or one does again.
