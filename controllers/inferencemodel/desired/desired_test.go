@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -89,6 +90,47 @@ func TestTheWorkerOfAModelWithAClaimAndAPoolWithEverything(t *testing.T) {
 		m.Spec.Engine.KVCacheType = v1alpha1.KVCacheQ8
 		m.Spec.DrainTimeoutSeconds = new(int64(20))
 	}), in))
+}
+
+func TestAPoolThatSpeaksOfLostNodesIsHeard(t *testing.T) {
+	seconds := func(taint string, ts []corev1.Toleration) string {
+		for _, x := range ts {
+			switch {
+			case x.Key != taint || x.Effect != corev1.TaintEffectNoExecute:
+			case x.TolerationSeconds == nil:
+				return "ever"
+			default:
+				return strconv.FormatInt(*x.TolerationSeconds, 10)
+			}
+		}
+		return "nothing"
+	}
+	for name, c := range map[string]struct {
+		pool                  []corev1.Toleration
+		notReady, unreachable string
+	}{
+		"nothing is said": {nil, "30", "30"},
+		"another taint":   {[]corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}, "30", "30"},
+		"another time for one of them": {[]corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(5))}}, "5", "30"},
+		"for ever": {[]corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute}}, "30", "ever"},
+		"another effect": {[]corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoSchedule}}, "30", "30"},
+		"every taint is tolerated": {[]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, "nothing", "nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := inputs()
+			in.Pool.Spec.Tolerations = c.pool
+			got := desired.Worker(model(), in).Spec.Tolerations
+			if a, b := seconds(corev1.TaintNodeNotReady, got), seconds(corev1.TaintNodeUnreachable, got); a != c.notReady || b != c.unreachable {
+				t.Errorf("tolerates a node that is not ready for %s s and an unreachable one for %s s: %+v", a, b, got)
+			}
+			if len(in.Pool.Spec.Tolerations) != len(c.pool) {
+				t.Error("the pool was changed")
+			}
+		})
+	}
 }
 
 func TestTheService(t *testing.T) {

@@ -2,6 +2,7 @@ package desired
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,7 +71,7 @@ func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
 		NodeSelector:                  p.NodeSelector,
-		Tolerations:                   p.Tolerations,
+		Tolerations:                   tolerations(p.Tolerations),
 		PriorityClassName:             p.PriorityClassName,
 		ImagePullSecrets:              secrets,
 		SecurityContext: &corev1.PodSecurityContext{
@@ -93,6 +94,27 @@ func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
 				Secret: &corev1.SecretVolumeSource{SecretName: v1alpha1.SecretWorkerTLS}}},
 		},
 	}
+}
+
+// lostNodeSeconds is how long a worker is kept after Kubernetes has marked its node as not ready or unreachable. Without
+// a toleration of its own it would be 300: routers have long dropped it by then, and nothing would have replaced it.
+const lostNodeSeconds int64 = 30
+
+// tolerations are the pool's, and those that bound the time on a lost node where the pool says nothing of that.
+func tolerations(pool []corev1.Toleration) []corev1.Toleration {
+	all := slices.Clone(pool)
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		speaks := func(t corev1.Toleration) bool {
+			return (t.Key == taint || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+		}
+		if !slices.ContainsFunc(pool, speaks) {
+			all = append(all, corev1.Toleration{
+				Key: taint, Operator: corev1.TolerationOpExists,
+				Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(lostNodeSeconds),
+			})
+		}
+	}
+	return all
 }
 
 func container(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
