@@ -30,7 +30,11 @@ func (x *exchange) body() ([]byte, error) {
 	in := http.MaxBytesReader(x.w, x.r.Body, most)
 	// The length that a client claims costs it nothing, so only a part of it is taken at its word; one byte more than
 	// the length, so that the end is seen without growing.
-	buf := make([]byte, 0, min(max(x.r.ContentLength, 511), firstBytes)+1)
+	first := min(max(x.r.ContentLength, 511), firstBytes) + 1
+	if err := x.hold(first); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 0, first)
 	rolled := 0
 	for {
 		if len(buf)-rolled >= windowBytes {
@@ -39,6 +43,9 @@ func (x *exchange) body() ([]byte, error) {
 		}
 		if len(buf) == cap(buf) {
 			buf = append(buf, 0)[:len(buf)]
+			if err := x.hold(int64(cap(buf))); err != nil {
+				return nil, err
+			}
 		}
 		n, err := in.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -52,6 +59,19 @@ func (x *exchange) body() ([]byte, error) {
 		}
 	}
 }
+
+// hold books the memory of the body until release, in place of what was booked for it before.
+func (x *exchange) hold(bytes int64) error {
+	more := bytes - x.held
+	if x.h.held.Add(more) > x.h.cfg.MaxBodyBytesTotal {
+		x.h.held.Add(-more)
+		return errOverloaded
+	}
+	x.held = bytes
+	return nil
+}
+
+func (x *exchange) release() { x.h.held.Add(-x.held) }
 
 // windowForBody gives the next bytes of the body their time.
 func (x *exchange) windowForBody() {

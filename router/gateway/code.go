@@ -56,6 +56,9 @@ func code(err error) answer {
 	case errors.Is(err, ErrShutdown):
 		return refuse(http.StatusServiceUnavailable, OutcomeShutdown, openai.ServiceUnavailable, "server_shutdown",
 			"The router is going away and could not wait for this answer. Send the request again.").retry(time.Second)
+	case errors.Is(err, errOverloaded):
+		return refuse(http.StatusServiceUnavailable, OutcomeBusy, openai.ServiceUnavailable, "server_is_overloaded",
+			"The router holds as many bytes of requests as it may. Send the request again when some have ended.").retry(time.Second)
 	case errors.Is(err, ErrNotSynced):
 		return refuse(http.StatusServiceUnavailable, OutcomeNoWorker, openai.ServiceUnavailable, "router_starting",
 			"The router has just started and does not know its models yet.").retry(time.Second)

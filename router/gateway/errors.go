@@ -22,7 +22,9 @@ var (
 	errBody      = errors.New("gateway: the body can't be read")
 	errMediaType = errors.New("gateway: the body is not application/json")
 	errEncoding  = errors.New("gateway: the body is compressed")
-	errInternal  = errors.New("gateway: a handler broke")
+	// errOverloaded: the bodies of the requests that run fill the memory that there is for them.
+	errOverloaded = errors.New("gateway: no memory is left for a body")
+	errInternal   = errors.New("gateway: a handler broke")
 )
 
 // Kind is what kind of Fault a Generator met.

@@ -85,6 +85,8 @@ type Config struct {
 	Log *slog.Logger
 	// MaxBodyBytes bounds a request's body.
 	MaxBodyBytes int64
+	// MaxBodyBytesTotal bounds the memory of all bodies together. Each is held until its request ends.
+	MaxBodyBytesTotal int64
 	// Measure begins the figures of a request to a model, or to "unknown".
 	Measure   func(model string) Measure
 	Generator Generator
@@ -98,6 +100,7 @@ type Handler struct {
 	cfg      Config
 	state    atomic.Pointer[State]
 	draining atomic.Bool
+	held     atomic.Int64 // bytes of bodies
 }
 
 // New returns a Handler that answers 503 until SetState.

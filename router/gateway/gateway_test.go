@@ -182,7 +182,7 @@ func (s *safeBuffer) String() string {
 func newRig(c clock.WithDelayedExecution, plays ...play) *rig {
 	r := &rig{script: &script{plays: plays}, figures: &figures{}, logged: &safeBuffer{}}
 	r.Handler = New(Config{
-		Clock: c, Rand: rand.Reader, Log: slog.New(slog.NewJSONHandler(r.logged, nil)), MaxBodyBytes: 64 << 10,
+		Clock: c, Rand: rand.Reader, Log: slog.New(slog.NewJSONHandler(r.logged, nil)), MaxBodyBytes: 64 << 10, MaxBodyBytesTotal: 1 << 20,
 		Measure:   func(model string) Measure { return figure{r.figures, model} },
 		Generator: r.script,
 	})

@@ -34,6 +34,7 @@ type exchange struct {
 	id     string
 	began  time.Time
 	events *events // once the response is a stream
+	held   int64   // bytes of Handler.held that are this body's
 
 	// For the log and the figures.
 	model, worker string
@@ -53,6 +54,7 @@ type exchange struct {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, w: w, r: r, rc: http.NewResponseController(w), began: h.cfg.Clock.Now(), outcome: OutcomeOK}
 	x.id = h.requestID(r.Header.Get(telemetry.HeaderRequestID))
+	defer x.release()
 	w.Header().Set(telemetry.HeaderRequestID, x.id)
 	if h.draining.Load() {
 		w.Header().Set("Connection", "close")

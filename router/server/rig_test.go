@@ -221,7 +221,7 @@ func start(t *testing.T, change func(*Options)) *rig {
 	}
 	o := Options{Namespace: "ns", RouterName: "default", PodName: "router-0", HTTPAddress: "127.0.0.1:0", GRPCAddress: "127.0.0.1:0",
 		OpsAddress: "127.0.0.1:0", TLSDir: r.ca.folder(identity.ID{Namespace: "ns", Role: identity.Router}),
-		DrainTimeout: hangs, MaxBodyBytes: 1 << 20}
+		DrainTimeout: hangs, MaxBodyBytes: 1 << 20, MaxBodyBytesTotal: 2 << 20}
 	change(&o)
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop

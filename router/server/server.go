@@ -119,7 +119,7 @@ func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
 	set := metrics.New()
 	r.fleet = newFleet(r.clock, clock.RealClock{}, k.toWorkers, logr.FromSlogHandler(log.Handler()), set)
 	r.gateway = gateway.New(gateway.Config{
-		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes,
+		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes, MaxBodyBytesTotal: o.MaxBodyBytesTotal,
 		Measure:   func(model string) gateway.Measure { return measure{set.Begin(model)} },
 		Generator: &generator{client: r.fleet.calls, state: r.fleet.state},
 	})

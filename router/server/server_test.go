@@ -208,7 +208,7 @@ func TestOptionsComeFromFlagsThenFromTheEnvironment(t *testing.T) {
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if o.Namespace != "ns" || o.PodName != "p" || o.DrainSettle != 7*time.Second || o.HTTPAddress != ":2" || o.MaxBodyBytes != 10<<20 {
+	if o.Namespace != "ns" || o.PodName != "p" || o.DrainSettle != 7*time.Second || o.HTTPAddress != ":2" || o.MaxBodyBytes != 10<<20 || o.MaxBodyBytesTotal != 128<<20 {
 		t.Errorf("%+v", o)
 	}
 }
@@ -218,11 +218,12 @@ func TestOptionsThatCannotWorkAreNamed(t *testing.T) {
 	var o Options
 	o.bind(flag.NewFlagSet("router", flag.ContinueOnError), func(key string) string { return env[key] })
 	o.MaxBodyBytes = 16 << 20 // more than a worker takes
+	o.MaxBodyBytesTotal = 1
 	err := o.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216"} {
+	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216", "--max-body-bytes-total 1:"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in %v", want, err)
 		}
