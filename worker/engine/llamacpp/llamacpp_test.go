@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hybridgroup/yzma/pkg/llama"
 	"go.uber.org/goleak"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
@@ -336,6 +337,17 @@ func TestBatchesThatBreakTheContractChangeNothing(t *testing.T) {
 	got := step(t, l.Executor, engine.Batch{Items: []engine.Item{{Pos: len(prompt), Tokens: tokens(t, l.Vocabulary, " the city of"), Logits: true}}})
 	if piece := string(l.Vocabulary.Piece(greedy(t, got[0]))); piece != " Paris" {
 		t.Errorf("the sequence goes on with %q", piece)
+	}
+}
+
+func TestAFailedPassQuotesTheLinesOfThatPassOnly(t *testing.T) {
+	x := open(t).Executor.(*executor)
+	lines.write(llama.LogLevelError, "a line of the load\n")
+	unknown := engine.Token(x.caps.Vocab)
+	x.caps.Vocab++ // so that the library has to refuse it
+	_, err := x.Step(context.Background(), &engine.Batch{Items: []engine.Item{{Tokens: []engine.Token{unknown}, Logits: true}}})
+	if !errors.Is(err, engine.ErrFatal) || !strings.Contains(err.Error(), "invalid token") || strings.Contains(err.Error(), "a line of the load") {
+		t.Errorf("got %v", err)
 	}
 }
 
