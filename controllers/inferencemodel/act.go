@@ -8,10 +8,12 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	policyv1ac "k8s.io/client-go/applyconfigurations/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
@@ -53,6 +55,19 @@ func (r *Reconciler) applyService(ctx context.Context, s *scope) error {
 		}
 	}
 	_, err := step.Apply(ctx, r.Client, &live, desired.Service(s.model), corev1ac.ExtractService)
+	return err
+}
+
+// applyBudget makes the disruption budget what it should be.
+func (r *Reconciler) applyBudget(ctx context.Context, s *scope) error {
+	var live policyv1.PodDisruptionBudget
+	want := desired.DisruptionBudget(s.model, s.want.replicas)
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: s.model.Namespace, Name: *want.Name}, &live); apierrors.IsNotFound(err) {
+		if err := r.confirm(ctx, s); err != nil {
+			return err
+		}
+	}
+	_, err := step.Apply(ctx, r.Client, &live, want, policyv1ac.ExtractPodDisruptionBudget)
 	return err
 }
 

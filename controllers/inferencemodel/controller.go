@@ -49,6 +49,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile brings one model closer to its spec and writes what it found.
@@ -82,6 +83,7 @@ func (r *Reconciler) steps(s *scope) []step.Step[*scope] {
 		{Name: "set gates", Do: r.setGates},
 		{Name: "decide", Do: r.decide},
 		{Name: "apply the Service", Do: r.applyService},
+		{Name: "apply the disruption budget", Do: r.applyBudget},
 		{Name: "remove workers", Do: r.remove},
 		{Name: "create workers", Do: r.create},
 	}...)

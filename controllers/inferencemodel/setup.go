@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -19,8 +20,8 @@ import (
 	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
-// SetupWithManager makes mgr call r for every change that may concern a model: of itself, its pods and Service, its
-// pool, the routers of its namespace, and models that claim one of its names.
+// SetupWithManager makes mgr call r for every change that may concern a model: of itself, its pods, Service and
+// disruption budget, its pool, the routers of its namespace, and models that claim one of its names.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
 	return ctrl.NewControllerManagedBy(mgr).
@@ -28,6 +29,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.InferenceModel{}, spec).
 		Owns(&corev1.Pod{}).
 		Owns(&corev1.Service{}).
+		Owns(&policyv1.PodDisruptionBudget{}, spec).
 		Watches(&v1alpha1.WorkerPool{}, handler.EnqueueRequestsFromMapFunc(r.modelsOfPool), spec).
 		Watches(&v1alpha1.InferenceRouter{}, handler.EnqueueRequestsFromMapFunc(r.modelsOfRouter)).
 		Watches(&v1alpha1.InferenceModel{}, handler.EnqueueRequestsFromMapFunc(r.rivals), spec).

@@ -8,10 +8,12 @@ import (
 	. "github.com/onsi/gomega"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
@@ -68,6 +70,14 @@ var _ = Describe("an InferenceModel", func() {
 			Expect(c.Get(ctx, client.ObjectKey{Namespace: ns, Name: "default"}, o)).To(Succeed())
 			Expect(o.GetLabels()).To(HaveKeyWithValue(v1alpha1.LabelCreatedFor, "true"))
 		}
+		var budgets policyv1.PodDisruptionBudgetList
+		Eventually(func(g Gomega) {
+			g.Expect(c.List(ctx, &budgets, client.InNamespace(ns))).To(Succeed())
+			g.Expect(budgets.Items).To(HaveLen(1))
+		}).Should(Succeed())
+		Expect(metav1.IsControlledBy(&budgets.Items[0], m)).To(BeTrue())
+		Expect(budgets.Items[0].Spec.MaxUnavailable.IntValue()).To(Equal(1))
+		Expect(budgets.Items[0].Spec.Selector.MatchLabels).To(Equal(map[string]string{v1alpha1.LabelModelUID: string(m.UID)}))
 		becomes(m, v1alpha1.Ready, "False WorkersStarting")
 		Expect(m.Status.ServedNames).To(Equal([]string{"smol"}))
 		Expect(m.Status.InRing).To(Equal("0/2"))
@@ -268,6 +278,31 @@ var _ = Describe("an InferenceModel", func() {
 		var now autoscalingv1.Scale
 		Expect(c.SubResource("scale").Get(ctx, m, &now)).To(Succeed())
 		Expect(now.Status.Selector).To(Equal(v1alpha1.LabelModelUID + "=" + string(m.UID)))
+	})
+
+	It("keeps a disruption budget that lets a worker go, whatever replicas are asked for, and writes it again when it is gone", func() {
+		m := smol(namespace(), 1)
+		workersOnce(m, 1)
+		budget := &policyv1.PodDisruptionBudget{}
+		is := func(unavailable, available *intstr.IntOrString) {
+			EventuallyWithOffset(1, func(g Gomega) {
+				var all policyv1.PodDisruptionBudgetList
+				g.Expect(c.List(ctx, &all, client.InNamespace(m.Namespace), client.MatchingLabels{v1alpha1.LabelModelUID: string(m.UID)})).To(Succeed())
+				g.Expect(all.Items).To(HaveLen(1))
+				*budget = all.Items[0]
+				g.Expect(budget.Spec.MaxUnavailable).To(Equal(unavailable))
+				g.Expect(budget.Spec.MinAvailable).To(Equal(available))
+			}).Should(Succeed())
+		}
+		is(new(intstr.FromInt32(1)), nil)
+		change(m, func(m *v1alpha1.InferenceModel) { m.Spec.Replicas = new(int32(9)) })
+		is(nil, new(intstr.FromInt32(3)))
+		change(m, func(m *v1alpha1.InferenceModel) { m.Spec.Replicas = new(int32(2)) })
+		is(new(intstr.FromInt32(1)), nil)
+		gone := budget.UID
+		Expect(c.Delete(ctx, budget)).To(Succeed())
+		is(new(intstr.FromInt32(1)), nil)
+		Expect(budget.UID).NotTo(Equal(gone))
 	})
 
 	It("says which pool is missing, and goes on when it is there", func() {

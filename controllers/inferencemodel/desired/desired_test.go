@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
@@ -135,6 +136,28 @@ func TestAPoolThatSpeaksOfLostNodesIsHeard(t *testing.T) {
 
 func TestTheService(t *testing.T) {
 	golden(t, "service.yaml", desired.Service(model()))
+}
+
+func TestTheDisruptionBudget(t *testing.T) {
+	golden(t, "disruption.yaml", desired.DisruptionBudget(model(), 1))
+}
+
+func TestTheDisruptionBudgetHoldsANumberWhereTheScaleIsOutOfBounds(t *testing.T) {
+	for name, c := range map[string]struct{ asked, replicas, unavailable, available int }{
+		"as many as asked for":        {2, 2, 1, -1},
+		"fewer than asked for":        {9, 4, -1, 3},
+		"more than asked for":         {0, 1, -1, 0},
+		"none, and none is asked for": {0, 0, 1, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := model(func(m *v1alpha1.InferenceModel) { m.Spec.Replicas = new(int32(c.asked)) })
+			spec := desired.DisruptionBudget(m, c.replicas).Spec
+			is := func(n *intstr.IntOrString, want int) bool { return n == nil && want < 0 || n != nil && n.IntValue() == want }
+			if !is(spec.MaxUnavailable, c.unavailable) || !is(spec.MinAvailable, c.available) {
+				t.Errorf("maxUnavailable %v, minAvailable %v, want %d, %d", spec.MaxUnavailable, spec.MinAvailable, c.unavailable, c.available)
+			}
+		})
+	}
 }
 
 func TestTheReferenceOfAnImageOfWeights(t *testing.T) {

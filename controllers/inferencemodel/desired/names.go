@@ -1,5 +1,5 @@
-// Package desired says what the objects of an InferenceModel should be: its worker pods, its headless Service, their
-// names and the revision of a worker. Everything follows from its arguments; it reads and writes no object.
+// Package desired says what the objects of an InferenceModel should be: its worker pods, its headless Service and
+// its disruption budget, their names and the revision of a worker. Everything follows from its arguments; it reads and writes no object.
 package desired
 
 import (
@@ -16,7 +16,7 @@ const (
 	ordinalLength  = 5
 )
 
-// ServiceName is the name of m's headless Service: at most 63 characters, a DNS label that begins with a letter, and
+// ServiceName is the name of m's headless Service and disruption budget: at most 63 characters, a DNS label that begins with a letter, and
 // another one for every UID.
 func ServiceName(m *v1alpha1.InferenceModel) string {
 	return names.Short(m.Name, string(m.UID), names.Max)

@@ -19,9 +19,7 @@ func Service(m *v1alpha1.InferenceModel) *corev1ac.ServiceApplyConfiguration {
 	}
 	return corev1ac.Service(ServiceName(m), m.Namespace).
 		WithLabels(labels(m)).
-		WithOwnerReferences(metav1ac.OwnerReference().
-			WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(kind).WithName(m.Name).WithUID(m.UID).
-			WithController(true).WithBlockOwnerDeletion(true)).
+		WithOwnerReferences(owner(m)).
 		WithSpec(corev1ac.ServiceSpec().
 			WithClusterIP(corev1.ClusterIPNone).
 			WithPublishNotReadyAddresses(true).
@@ -31,6 +29,13 @@ func Service(m *v1alpha1.InferenceModel) *corev1ac.ServiceApplyConfiguration {
 
 // kind of the objects that all of this is made for.
 const kind = "InferenceModel"
+
+// owner makes m the controller of an object, which goes with it.
+func owner(m *v1alpha1.InferenceModel) *metav1ac.OwnerReferenceApplyConfiguration {
+	return metav1ac.OwnerReference().
+		WithAPIVersion(v1alpha1.GroupVersion.String()).WithKind(kind).WithName(m.Name).WithUID(m.UID).
+		WithController(true).WithBlockOwnerDeletion(true)
+}
 
 // Selector selects the worker pods of m and of no other model, one with its name before or after it included.
 func Selector(m *v1alpha1.InferenceModel) map[string]string {
