@@ -2,10 +2,12 @@ package inferencemodel
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/conditions"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
 )
 
@@ -20,6 +22,8 @@ const (
 // wanted is what a plan has to reach.
 type wanted struct {
 	replicas, surge, unavailable int
+	// clamped says which bound made replicas another number than the one asked for; "" when none did.
+	clamped string
 	// revision that workers should have; "" when it can't be known, and then no worker is made or replaced.
 	revision string
 }
@@ -27,12 +31,26 @@ type wanted struct {
 // want reads from m how many workers it should have, and how they may be replaced.
 func want(m *v1alpha1.InferenceModel, revision string) wanted {
 	lo, hi := int(or(m.Spec.Scaling.MinReplicas, 1)), int(or(m.Spec.Scaling.MaxReplicas, 4))
+	asked := int(or(m.Spec.Replicas, 1))
 	return wanted{
-		replicas:    min(max(int(or(m.Spec.Replicas, 1)), lo), hi),
+		replicas:    min(max(asked, lo), hi),
+		clamped:     clamped(asked, lo, hi),
 		surge:       int(or(m.Spec.Rollout.MaxSurge, 1)),
 		unavailable: int(or(m.Spec.Rollout.MaxUnavailable, 0)),
 		revision:    revision,
 	}
+}
+
+// clamped says which of the bounds asked is beyond, or "".
+func clamped(asked, lo, hi int) string {
+	were := conditions.Count(asked, "was asked for", "were asked for")
+	switch {
+	case asked > hi:
+		return fmt.Sprintf("%s; scaling.maxReplicas is %d", were, hi)
+	case asked < lo:
+		return fmt.Sprintf("%s; scaling.minReplicas is %d", were, lo)
+	}
+	return ""
 }
 
 // or is *p, or the schema's default where an object lacks the field.

@@ -169,8 +169,17 @@ func (c summary) left() string {
 	return conditions.Count(c.live+c.draining, "worker is left", "workers are left")
 }
 
-// ready judges Ready; routers is what was found of RouterReady.
+// ready judges Ready, and says whether a bound stands between spec.replicas and the workers. routers is what was found of
+// RouterReady.
 func (c summary) ready(err error, routers conditions.Finding) conditions.Finding {
+	f := c.readiness(err, routers)
+	if c.want.clamped != "" && c.model.DeletionTimestamp == nil {
+		f.Message += "; " + c.want.clamped
+	}
+	return f
+}
+
+func (c summary) readiness(err error, routers conditions.Finding) conditions.Finding {
 	no := func(why v1alpha1.Reason, message string) conditions.Finding {
 		return conditions.False(v1alpha1.Ready, why, message)
 	}

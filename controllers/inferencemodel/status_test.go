@@ -225,6 +225,30 @@ func TestWhatTheStatusSays(t *testing.T) {
 	}
 }
 
+func TestReadySaysWhichBoundReplicasMeet(t *testing.T) {
+	for name, c := range map[string]struct {
+		asked, lo, hi int32
+		want          string
+	}{
+		"within the bounds": {2, 1, 4, "1 of 2 workers in the ring: the rest are being created"},
+		"too many":          {9, 1, 4, "1 of 4 workers in the ring: the rest are being created; 9 were asked for; scaling.maxReplicas is 4"},
+		"too few":           {0, 1, 4, "1 of 1 worker in the ring; 0 were asked for; scaling.minReplicas is 1"},
+		"one is too many":   {1, 0, 0, "1 was asked for; scaling.maxReplicas is 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := picture(func(s *scope) {
+				s.model.Spec.Replicas = &c.asked
+				s.model.Spec.Scaling.MinReplicas, s.model.Spec.Scaling.MaxReplicas = &c.lo, &c.hi
+				s.want = want(s.model, "r")
+			})
+			ready := meta.FindStatusCondition(status(s, nil).Conditions, "Ready")
+			if !strings.HasSuffix(ready.Message, c.want) {
+				t.Errorf("got %q, want %q at the end", ready.Message, c.want)
+			}
+		})
+	}
+}
+
 func TestTheStatusIsWrittenOnceForOneState(t *testing.T) {
 	for name, c := range statuses {
 		first := status(c.s, c.err)

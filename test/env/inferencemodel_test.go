@@ -273,6 +273,9 @@ var _ = Describe("an InferenceModel", func() {
 		}
 		scale(9)
 		workersOnce(m, 4)
+		Eventually(func(g Gomega) {
+			g.Expect(fresh(g, m).Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring("9 were asked for; scaling.maxReplicas is 4"))))
+		}).Should(Succeed())
 		scale(0)
 		workersOnce(m, 1)
 		var now autoscalingv1.Scale
