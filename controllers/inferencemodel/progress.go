@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -42,7 +43,7 @@ func stuck(why v1alpha1.Reason) bool {
 }
 
 // follow says where w is. Its pod is looked at from the outside in: phase, node, container, then the worker's own word.
-func follow(w worker, weights v1alpha1.Weights, v View) progress {
+func follow(w worker, weights v1alpha1.Weights, v View, now time.Time) progress {
 	starting := func(stage v1alpha1.WorkerStage, message string) progress {
 		return progress{stage: stage, reason: v1alpha1.ReasonWorkersStarting, message: message}
 	}
@@ -58,7 +59,7 @@ func follow(w worker, weights v1alpha1.Weights, v View) progress {
 	case c == nil:
 		return starting(v1alpha1.StagePending, "the kubelet has not begun with it")
 	case c.State.Waiting != nil:
-		return waiting(*c, w.pod, weights)
+		return waiting(*c, w.pod, weights, now)
 	case c.State.Terminated != nil:
 		return starting(v1alpha1.StageStarting, "its process ended: "+ending(c.State.Terminated)+"; the kubelet starts it again")
 	case !w.reported:
@@ -86,9 +87,13 @@ func unplaced(pod *corev1.Pod, weights v1alpha1.Weights) progress {
 	return p
 }
 
+// longWait is how long images and volumes may be on their way, from when the kubelet saw the pod, without a hint where to
+// look: most volumes that can't be mounted are told of in events of the pod only.
+const longWait = 60 * time.Second
+
 // waiting says why a container does not run. The kubelet uses the same words for the container's image and for one that
 // is a volume, so the message must tell which one it was.
-func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights) progress {
+func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights, now time.Time) progress {
 	w := c.State.Waiting
 	p := progress{stage: v1alpha1.StagePending, message: join(w.Reason, w.Message)}
 	image := pod.Spec.Containers[0].Image
@@ -112,6 +117,9 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 		p.message = fmt.Sprintf("its process ended %s, the last time: %s", conditions.Count(c.RestartCount+1, "time", "times"), ending(c.LastTerminationState.Terminated))
 	default:
 		p.reason, p.message = v1alpha1.ReasonWorkersStarting, "images and volumes are on their way to node "+pod.Spec.NodeName
+		if since := pod.Status.StartTime; since != nil && now.Sub(since.Time) > longWait {
+			p.message += "; see kubectl describe pod " + pod.Name + " if it stays"
+		}
 	}
 	return p
 }

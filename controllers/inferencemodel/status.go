@@ -86,7 +86,7 @@ func count(s *scope) summary {
 			}
 		}
 		if !serves {
-			c.ways = append(c.ways, way{w, follow(w, s.model.Spec.Weights, s.view)})
+			c.ways = append(c.ways, way{w, follow(w, s.model.Spec.Weights, s.view, s.now)})
 		}
 	}
 	slices.SortFunc(c.ways, func(a, b way) int {

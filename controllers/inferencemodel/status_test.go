@@ -225,6 +225,27 @@ func TestWhatTheStatusSays(t *testing.T) {
 	}
 }
 
+func TestAWorkerThatWaitsForLongSaysWhereToLook(t *testing.T) {
+	for name, c := range map[string]struct {
+		waited time.Duration
+		want   string
+	}{
+		"a while":     {time.Minute, "images and volumes are on their way to node n1"},
+		"a long time": {time.Minute + time.Second, "images and volumes are on their way to node n1; see kubectl describe pod p if it stays"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := picture()
+			with(pod("p", waitingFor("ContainerCreating", ""), func(p *corev1.Pod) {
+				p.Status.StartTime = &metav1.Time{Time: s.now.Add(-c.waited)}
+			}))(s)
+			st := status(s, nil)
+			if len(st.Workers) != 1 || st.Workers[0].Message != c.want {
+				t.Errorf("got %+v, want %q", st.Workers, c.want)
+			}
+		})
+	}
+}
+
 func TestReadySaysWhichBoundReplicasMeet(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked, lo, hi int32
