@@ -30,7 +30,8 @@ func chatCommand(c *cluster, s Streams) *cobra.Command {
 		Use:   "chat MODEL [PROMPT...]",
 		Short: "Ask a model and see the answer as it comes",
 		Long: "Ask a model through one of the namespace's routers (by a port-forward, so no Ingress is needed) and see the " +
-			"answer as it comes. Without a prompt, a conversation: one line a turn, an empty line or Ctrl-D ends it. " +
+			"answer as it comes. Without a prompt, a conversation: one line a turn, an empty line or Ctrl-D ends it; " +
+			"a turn that fails is left out of it. " +
 			"With - as the prompt, the prompt is read from standard input.",
 		Example: "  kubectl ringfleet chat smollm2 Which city is the capital of France?\n" +
 			"  kubectl ringfleet chat smollm2\n" +
@@ -122,7 +123,8 @@ func newTalk(base, model string, o chatOptions, clk clock.PassiveClock) *talk {
 	return t
 }
 
-// converse takes a line for a turn until an empty one or the end of the input.
+// converse takes a line for a turn until an empty one, the end of the input or that of ctx. A turn that fails is told of
+// and as if it had never been, so that the line can be sent again.
 func (t *talk) converse(ctx context.Context, s Streams) error {
 	lines := bufio.NewScanner(s.In)
 	lines.Buffer(nil, 1<<20)
@@ -133,14 +135,19 @@ func (t *talk) converse(ctx context.Context, s Streams) error {
 		if !lines.Scan() || strings.TrimSpace(lines.Text()) == "" {
 			return lines.Err()
 		}
-		if err := t.turn(ctx, s, lines.Text()); err != nil {
+		err := t.turn(ctx, s, lines.Text())
+		if ctx.Err() != nil {
 			return err
+		}
+		if err != nil {
+			fmt.Fprintln(s.Err, "ringfleet:", err)
 		}
 	}
 }
 
-// turn asks once, prints the answer as it comes and remembers both.
+// turn asks once, prints the answer as it comes and remembers both, or neither when it fails.
 func (t *talk) turn(ctx context.Context, s Streams, prompt string) error {
+	before := len(t.request.Messages)
 	t.request.Messages = append(t.request.Messages, message{"user", prompt})
 	start := t.clock.Now()
 	var first time.Time
@@ -161,6 +168,7 @@ func (t *talk) turn(ctx context.Context, s Streams, prompt string) error {
 	})
 	fmt.Fprintln(s.Out)
 	if err != nil {
+		t.request.Messages = t.request.Messages[:before]
 		return fmt.Errorf("ask model %s: %w", t.request.Model, err)
 	}
 	t.request.Messages = append(t.request.Messages, message{"assistant", answer.String()})

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -154,6 +155,43 @@ func TestAConversationCarriesEarlierTurns(t *testing.T) {
 	}
 	if len(*bodies) != 2 || !strings.Contains((*bodies)[1], `{"role":"assistant","content":"Paris"},{"role":"user","content":"sure?"}`) {
 		t.Errorf("sent %q", *bodies)
+	}
+}
+
+func TestAConversationGoesOnAfterAnErrorWithoutTheTurnThatFailed(t *testing.T) {
+	answers := []string{
+		twoChunks + "data: [DONE]\n\n",
+		twoChunks + "data: {\"error\":{\"message\":\"worker lost\",\"code\":\"worker_lost\"}}\n\n",
+		twoChunks + "data: [DONE]\n\n",
+	}
+	var bodies []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(r.Body)
+		fmt.Fprint(w, answers[len(bodies)])
+		bodies = append(bodies, b.String())
+	}))
+	t.Cleanup(server.Close)
+	talk := newTalk(server.URL+"/v1", "tiny", chatOptions{quiet: true}, clock.RealClock{})
+	var out, told bytes.Buffer
+	err := talk.converse(t.Context(), Streams{In: strings.NewReader("one?\ntwo?\nthree?\n\n"), Out: &out, Err: &told})
+	if err != nil || told.String() != "ringfleet: ask model tiny: worker lost (worker_lost)\n" {
+		t.Errorf("ended with %v and told %q", err, told.String())
+	}
+	want := `[{"role":"user","content":"one?"},{"role":"assistant","content":"Paris"},{"role":"user","content":"three?"}]`
+	if len(bodies) != 3 || !strings.Contains(bodies[2], want) {
+		t.Errorf("sent %q, want %s last", bodies, want)
+	}
+}
+
+func TestAConversationEndsWithItsContext(t *testing.T) {
+	talk, bodies := talkTo(t, twoChunks, http.StatusOK)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var out bytes.Buffer
+	err := talk.converse(ctx, Streams{In: strings.NewReader("one?\ntwo?\n"), Out: &out, Err: &out})
+	if !errors.Is(err, context.Canceled) || len(*bodies) != 0 {
+		t.Errorf("got %v after %d requests", err, len(*bodies))
 	}
 }
 
