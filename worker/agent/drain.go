@@ -39,7 +39,7 @@ func (a *agent) drain() {
 		a.log.Info("All requests have ended", "error", err)
 	case <-timeout.C():
 		cancel()
-		_ = <-done // says that it was cancelled
+		<-done // says that it was cancelled
 		left := now.Engine.Stats()
 		a.log.Info("The drain timeout is over; requests that still run are ended", "running", left.Running, "waiting", left.Waiting)
 	}
