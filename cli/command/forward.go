@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -44,14 +45,16 @@ func forward(ctx context.Context, k *clients) (address string, stop func(), err 
 		failed = f.ForwardPorts()
 	}()
 	stop = func() { cancel(); <-ended }
+	wait, waited := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("no connection after 30 s"))
+	defer waited()
 	select {
 	case <-ready:
 	case <-ended:
 		cancel()
 		return "", nil, fmt.Errorf("forward a port to pod %s: %w", pod, failed)
-	case <-time.After(30 * time.Second):
+	case <-wait.Done():
 		stop()
-		return "", nil, fmt.Errorf("forward a port to pod %s: no connection after 30 s", pod)
+		return "", nil, fmt.Errorf("forward a port to pod %s: %w", pod, context.Cause(wait))
 	}
 	ports, err := f.GetPorts()
 	if err != nil {

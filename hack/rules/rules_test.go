@@ -31,6 +31,14 @@ func TestTheRepositoryKeepsItsRules(t *testing.T) {
 	}
 }
 
+func TestEveryPackageThatIsToldTheTimeIsThere(t *testing.T) {
+	for _, dir := range NoClock {
+		if found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*.go")); err != nil || len(found) == 0 {
+			t.Errorf("NoClock names %s, which has no Go files: drop it or correct it", dir)
+		}
+	}
+}
+
 func TestTheTopLevelHoldsWhatTheLayoutNames(t *testing.T) {
 	want := []string{
 		".ci", ".git", ".gitignore", ".golangci.yml", "Dockerfile", "LICENSE", "Makefile", "PROJECT", "README.md", "api", "charts", "cli",
@@ -67,6 +75,9 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 			"worker/agent/x.go", `package agent; import _ "` + Module + `/router/ring"`, Imports, "worker may not"},
 		"the ring imports nothing of the module": {
 			"router/ring/x.go", `package ring; import _ "` + Module + `/api/telemetry"`, Imports, "see Pure"},
+		"the pools' controller that imports the models' builders": {
+			"controllers/workerpool/x.go", `package workerpool; import _ "` + Module + `/controllers/inferencemodel/desired"`, Imports,
+			"controllers/workerpool may not"},
 		"product code that imports test": {
 			"controllers/x.go", `package main; import _ "` + Module + `/test/fixtures"`, Imports, "outside test may not"},
 		"a clock in a pure package": {
