@@ -152,7 +152,9 @@ func TestTheDisruptionBudgetHoldsANumberWhereTheScaleIsOutOfBounds(t *testing.T)
 		t.Run(name, func(t *testing.T) {
 			m := model(func(m *v1alpha1.InferenceModel) { m.Spec.Replicas = new(int32(c.asked)) })
 			spec := desired.DisruptionBudget(m, c.replicas).Spec
-			is := func(n *intstr.IntOrString, want int) bool { return n == nil && want < 0 || n != nil && n.IntValue() == want }
+			is := func(n *intstr.IntOrString, want int) bool {
+				return n == nil && want < 0 || n != nil && n.IntValue() == want
+			}
 			if !is(spec.MaxUnavailable, c.unavailable) || !is(spec.MinAvailable, c.available) {
 				t.Errorf("maxUnavailable %v, minAvailable %v, want %d, %d", spec.MaxUnavailable, spec.MinAvailable, c.unavailable, c.available)
 			}
