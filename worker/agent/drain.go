@@ -39,9 +39,9 @@ func (a *agent) drain() {
 		a.log.Info("All requests have ended", "error", err)
 	case <-timeout.C():
 		cancel()
-		<-done // says that it was cancelled
+		err := <-done
 		left := now.Engine.Stats()
-		a.log.Info("The drain timeout is over; requests that still run are ended", "running", left.Running, "waiting", left.Waiting)
+		a.log.Info("The drain timeout is over; requests that still run are ended", "error", err, "running", left.Running, "waiting", left.Waiting)
 	}
 	<-heard
 }
