@@ -69,7 +69,7 @@ test: deps ## Everything: verify, lint, unit, CRD, API server and cluster tests,
 .PHONY: unit
 unit: deps ## Run the unit and transcript tests with the race detector.
 	export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights); \
-	go test -race -timeout 15m $(UNIT)
+	GORACE=atexit_sleep_ms=20 go test -race -timeout 15m $(UNIT)
 
 .PHONY: crd
 crd: ## Run the tests of the CRDs and of the chart, without a server.

@@ -39,7 +39,7 @@ var (
 
 func TestEnv(t *testing.T) {
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd; `go run ./hack/cluster assets` prints one")
+		t.Fatal("KUBEBUILDER_ASSETS names no folder with kube-apiserver and etcd; `go run ./hack/cluster assets` prints one")
 	}
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(hangs)
