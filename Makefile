@@ -97,8 +97,10 @@ cluster: deps ## Bring up the local cluster alone (down: go run ./hack/cluster d
 
 .PHONY: demo
 demo: deps ## Bring up a cluster with a model that answers.
-	@echo "demo: compiling the program that does it (on a new machine: a minute or two)"
-	@go run ./hack/demo up
+	@echo "demo: compiling the program that does it"
+	@(while sleep 20; do echo "demo: still compiling it (on a new machine this takes a minute or two)"; done) & t=$$!; trap "kill $$t" EXIT; \
+	go build -buildvcs=false -o bin/demo ./hack/demo
+	@bin/demo up
 
 .PHONY: demo-down
 demo-down: ## Remove the demo's cluster.

@@ -10,11 +10,9 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/hack/image/apt"
+	"github.com/ringfleet/ringfleet/hack/image/progress"
 	"github.com/ringfleet/ringfleet/hack/image/recipe"
 )
-
-// every is how often a running compiler says how long it has taken.
-const every = 10 * time.Second
 
 // compile builds the binary of p beside the archives and returns its path.
 func (b *Builder) compile(ctx context.Context, p recipe.Program) (string, error) {
@@ -30,7 +28,9 @@ func (b *Builder) compile(ctx context.Context, p recipe.Program) (string, error)
 	c := exec.CommandContext(ctx, "go", arguments(p, b.Version, out)...)
 	c.Dir = b.Root
 	c.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+runtime.GOARCH, "CGO_ENABLED="+map[bool]string{true: "1", false: "0"}[p.CGO])
-	stop := b.tell(p.Name+": compiling "+p.Package, time.Now())
+	what := p.Name + ": compiling " + p.Package
+	fmt.Fprintln(b.Out, what)
+	stop := progress.Tell(func(passed time.Duration) { fmt.Fprintf(b.Out, "%s, %.0f s so far\n", what, passed.Seconds()) })
 	text, err := c.CombinedOutput()
 	stop()
 	if err != nil {
@@ -60,24 +60,4 @@ func (b *Builder) compiler(ctx context.Context) error {
 		}
 	}
 	return apt.Install(ctx, b.Out, "the worker is linked with the C library", "gcc", "libc6-dev")
-}
-
-// tell says at once what runs, then every few seconds for how long, until the returned function is called.
-func (b *Builder) tell(what string, start time.Time) (stop func()) {
-	fmt.Fprintln(b.Out, what)
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		t := time.NewTicker(every)
-		defer t.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-t.C:
-				fmt.Fprintf(b.Out, "%s, %.0f s so far\n", what, time.Since(start).Seconds())
-			}
-		}
-	}()
-	return func() { close(done); <-ended }
 }

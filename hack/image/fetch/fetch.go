@@ -13,10 +13,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-)
 
-// every is how often a running download says how long it has taken.
-const every = 10 * time.Second
+	"github.com/ringfleet/ringfleet/hack/image/progress"
+)
 
 // Cache is a folder of fetched packages.
 type Cache struct {
@@ -81,7 +80,9 @@ func (c *Cache) fill(ctx context.Context, p Package, dir string) error {
 	}
 	fmt.Fprintf(c.Out, "fetching %s: package %s, %.1f MB, with %s\n", p.Title, p.Spec, float64(p.Bytes)/1e6, p.Client)
 	start := time.Now()
-	stop := c.tell(p.Spec, start)
+	stop := progress.Tell(func(passed time.Duration) {
+		fmt.Fprintf(c.Out, "  still downloading %s, %.0f s so far\n", p.Spec, passed.Seconds())
+	})
 	archive, err := c.Download(ctx, p, in)
 	stop()
 	if err != nil {
@@ -104,25 +105,6 @@ func (c *Cache) fill(ctx context.Context, p Package, dir string) error {
 	}
 	fmt.Fprintf(c.Out, "%s is in %s, digests as pinned, %.0f s\n", p.Title, dir, time.Since(start).Seconds())
 	return nil
-}
-
-// tell says every few seconds that spec is still on its way, until the returned function is called.
-func (c *Cache) tell(spec string, start time.Time) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		t := time.NewTicker(every)
-		defer t.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-t.C:
-				fmt.Fprintf(c.Out, "  still downloading %s, %.0f s so far\n", spec, time.Since(start).Seconds())
-			}
-		}
-	}()
-	return func() { close(done); <-ended }
 }
 
 // lock waits for the exclusive lock on file.
