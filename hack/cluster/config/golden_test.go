@@ -1,16 +1,12 @@
 package config_test
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ringfleet/ringfleet/hack/cluster/config"
+	"github.com/ringfleet/ringfleet/hack/cluster/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 // settings are those of the flags' defaults, with change applied.
 func settings(t *testing.T, args ...string) config.Settings {
@@ -20,26 +16,6 @@ func settings(t *testing.T, args ...string) config.Settings {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
-	}
 }
 
 func TestWhatComponentsAreStartedWith(t *testing.T) {
@@ -53,7 +29,7 @@ func TestWhatComponentsAreStartedWith(t *testing.T) {
 			}
 			b.WriteString("\n" + strings.Join(c.Command, "\n    ") + "\n\n")
 		}
-		golden(t, "components-"+member+".txt", b.String())
+		golden.Check(t, "components-"+member+".txt", b.String())
 	}
 }
 
@@ -69,7 +45,7 @@ func TestTheFilesOfANode(t *testing.T) {
 		t.Errorf("file %s is in no golden file", name)
 	}
 	b.WriteString("=== a kubeconfig\n" + s.Kubeconfig("Y2E=", "Y2VydA==", "a2V5"))
-	golden(t, "files-n2.txt", b.String())
+	golden.Check(t, "files-n2.txt", b.String())
 }
 
 func TestTheFilesOfTheHub(t *testing.T) {
@@ -77,7 +53,7 @@ func TestTheFilesOfTheHub(t *testing.T) {
 	if len(files) != 1 {
 		t.Errorf("got %d files, want the Corefile", len(files))
 	}
-	golden(t, "files-hub.txt", "=== Corefile\n"+files["Corefile"])
+	golden.Check(t, "files-hub.txt", "=== Corefile\n"+files["Corefile"])
 }
 
 func TestTheNetworkOfACluster(t *testing.T) {
@@ -94,5 +70,5 @@ func TestTheNetworkOfACluster(t *testing.T) {
 	part("in n2, to the pods of others", s.PodRoutes("n2"))
 	part("in the hub, to pods", s.PodRoutes(config.Hub))
 	part("on the host, Services through n1", s.HostRoutes("n1"))
-	golden(t, "network.txt", b.String())
+	golden.Check(t, "network.txt", b.String())
 }

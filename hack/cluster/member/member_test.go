@@ -1,7 +1,6 @@
 package member
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -10,29 +9,8 @@ import (
 	"testing"
 
 	"github.com/ringfleet/ringfleet/hack/cluster/config"
+	"github.com/ringfleet/ringfleet/hack/cluster/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
-	}
-}
 
 func TestTheWayToARoot(t *testing.T) {
 	merged := map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
@@ -51,7 +29,7 @@ func TestTheWayToARoot(t *testing.T) {
 			for _, s := range plan(spec, tc.h, "/state/n1/root", "0123") {
 				fmt.Fprintln(&b, s)
 			}
-			golden(t, name+".txt", b.String())
+			golden.Check(t, name+".txt", b.String())
 		})
 	}
 }
