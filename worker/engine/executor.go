@@ -31,11 +31,39 @@ type Vocabulary interface {
 	EndsGeneration(t Token) bool
 }
 
+// Part is a piece of output that a Splitter has told apart.
+type Part struct {
+	Text, Reasoning string
+	Call            *ToolCall // without ID
+}
+
+// Splitter tells a model's reasoning and tool calls from the rest of its text. It belongs to one choice.
+type Splitter interface {
+	// Push takes the next text and returns what is certain by now.
+	Push(text string) []Part
+	// Flush returns the rest when the text has ended, and whether the choice called tools.
+	Flush() (rest []Part, called bool)
+}
+
+// Embedder is an Executor that makes embeddings. The scheduler calls it as it calls Step.
+type Embedder interface {
+	// Embed returns a vector of unit length for each input, none of which is longer than Info.ContextTokens.
+	Embed(ctx context.Context, inputs [][]Token) ([][]float32, error)
+}
+
+// Adapting is an Executor that has adapters. The scheduler calls it as it calls Step, between steps.
+type Adapting interface {
+	LoadAdapter(a Adapter) error
+	UnloadAdapter(name string) error
+}
+
 // Loaded is a model that is ready to run.
 type Loaded struct {
 	Executor   Executor
 	Vocabulary Vocabulary
-	Info       Info
+	// Splitter makes the splitter of one choice of a chat; nil means that text is never split.
+	Splitter func(c *Chat) Splitter
+	Info     Info
 }
 
 // Caps says what an Executor can do and how much.
@@ -50,6 +78,8 @@ type Caps struct {
 	KVBytesPerToken int
 	// AbortMidStep: a Step ends soon after its ctx does.
 	AbortMidStep bool
+	// What an Engine can do for its callers; the conformance suite holds it to each that is claimed.
+	Embeddings, Adapters, Logprobs, Tools, JSONObject bool
 }
 
 // KVKind is a kind of change to KV cells.
@@ -85,6 +115,8 @@ type Item struct {
 type Batch struct {
 	KV    []KVOp
 	Items []Item
+	// Adapter is applied to all items; "" is the model itself.
+	Adapter string
 }
 
 // Result holds one entry for each item, in order.

@@ -88,6 +88,58 @@ func (Stage) EnumDescriptor() ([]byte, []int) {
 	return file_worker_v1_worker_proto_rawDescGZIP(), []int{0}
 }
 
+// ResponseFormat constrains the output.
+type ResponseFormat int32
+
+const (
+	ResponseFormat_RESPONSE_FORMAT_UNSPECIFIED ResponseFormat = 0
+	// One JSON object.
+	ResponseFormat_RESPONSE_FORMAT_JSON_OBJECT ResponseFormat = 1
+	// JSON that a schema describes. Not every engine can; the others answer INVALID_ARGUMENT.
+	ResponseFormat_RESPONSE_FORMAT_JSON_SCHEMA ResponseFormat = 2
+)
+
+// Enum value maps for ResponseFormat.
+var (
+	ResponseFormat_name = map[int32]string{
+		0: "RESPONSE_FORMAT_UNSPECIFIED",
+		1: "RESPONSE_FORMAT_JSON_OBJECT",
+		2: "RESPONSE_FORMAT_JSON_SCHEMA",
+	}
+	ResponseFormat_value = map[string]int32{
+		"RESPONSE_FORMAT_UNSPECIFIED": 0,
+		"RESPONSE_FORMAT_JSON_OBJECT": 1,
+		"RESPONSE_FORMAT_JSON_SCHEMA": 2,
+	}
+)
+
+func (x ResponseFormat) Enum() *ResponseFormat {
+	p := new(ResponseFormat)
+	*p = x
+	return p
+}
+
+func (x ResponseFormat) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ResponseFormat) Descriptor() protoreflect.EnumDescriptor {
+	return file_worker_v1_worker_proto_enumTypes[1].Descriptor()
+}
+
+func (ResponseFormat) Type() protoreflect.EnumType {
+	return &file_worker_v1_worker_proto_enumTypes[1]
+}
+
+func (x ResponseFormat) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ResponseFormat.Descriptor instead.
+func (ResponseFormat) EnumDescriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+}
+
 // FinishReason is why generation ended.
 type FinishReason int32
 
@@ -97,6 +149,8 @@ const (
 	FinishReason_FINISH_REASON_STOP FinishReason = 1
 	// max_tokens or the context's end.
 	FinishReason_FINISH_REASON_LENGTH FinishReason = 2
+	// The model calls tools and waits for what they return.
+	FinishReason_FINISH_REASON_TOOL_CALLS FinishReason = 3
 )
 
 // Enum value maps for FinishReason.
@@ -105,11 +159,13 @@ var (
 		0: "FINISH_REASON_UNSPECIFIED",
 		1: "FINISH_REASON_STOP",
 		2: "FINISH_REASON_LENGTH",
+		3: "FINISH_REASON_TOOL_CALLS",
 	}
 	FinishReason_value = map[string]int32{
 		"FINISH_REASON_UNSPECIFIED": 0,
 		"FINISH_REASON_STOP":        1,
 		"FINISH_REASON_LENGTH":      2,
+		"FINISH_REASON_TOOL_CALLS":  3,
 	}
 )
 
@@ -124,11 +180,11 @@ func (x FinishReason) String() string {
 }
 
 func (FinishReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_worker_v1_worker_proto_enumTypes[1].Descriptor()
+	return file_worker_v1_worker_proto_enumTypes[2].Descriptor()
 }
 
 func (FinishReason) Type() protoreflect.EnumType {
-	return &file_worker_v1_worker_proto_enumTypes[1]
+	return &file_worker_v1_worker_proto_enumTypes[2]
 }
 
 func (x FinishReason) Number() protoreflect.EnumNumber {
@@ -137,7 +193,7 @@ func (x FinishReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishReason.Descriptor instead.
 func (FinishReason) EnumDescriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{1}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{2}
 }
 
 // WatchRequest says how often the caller wants to hear from the worker.
@@ -361,9 +417,13 @@ type Load struct {
 	PrefillTokensPerSecond *float64 `protobuf:"fixed64,8,opt,name=prefill_tokens_per_second,json=prefillTokensPerSecond,proto3,oneof" json:"prefill_tokens_per_second,omitempty"`
 	DecodeTokensPerSecond  *float64 `protobuf:"fixed64,9,opt,name=decode_tokens_per_second,json=decodeTokensPerSecond,proto3,oneof" json:"decode_tokens_per_second,omitempty"`
 	// Request ids that run or wait here, at most 1024.
-	RequestIds    []string `protobuf:"bytes,10,rep,name=request_ids,json=requestIds,proto3" json:"request_ids,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RequestIds []string `protobuf:"bytes,10,rep,name=request_ids,json=requestIds,proto3" json:"request_ids,omitempty"`
+	// Since the engine started: prompt tokens looked up in the prefix cache and found there, and preempted requests.
+	CacheQueryTokens *uint64 `protobuf:"varint,11,opt,name=cache_query_tokens,json=cacheQueryTokens,proto3,oneof" json:"cache_query_tokens,omitempty"`
+	CacheHitTokens   *uint64 `protobuf:"varint,12,opt,name=cache_hit_tokens,json=cacheHitTokens,proto3,oneof" json:"cache_hit_tokens,omitempty"`
+	Preemptions      *uint64 `protobuf:"varint,13,opt,name=preemptions,proto3,oneof" json:"preemptions,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Load) Reset() {
@@ -466,6 +526,27 @@ func (x *Load) GetRequestIds() []string {
 	return nil
 }
 
+func (x *Load) GetCacheQueryTokens() uint64 {
+	if x != nil && x.CacheQueryTokens != nil {
+		return *x.CacheQueryTokens
+	}
+	return 0
+}
+
+func (x *Load) GetCacheHitTokens() uint64 {
+	if x != nil && x.CacheHitTokens != nil {
+		return *x.CacheHitTokens
+	}
+	return 0
+}
+
+func (x *Load) GetPreemptions() uint64 {
+	if x != nil && x.Preemptions != nil {
+		return *x.Preemptions
+	}
+	return 0
+}
+
 // GenerateRequest is one request to a worker.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -486,7 +567,25 @@ type GenerateRequest struct {
 	// Most tokens to generate; 0 means as many as the context allows.
 	MaxTokens uint32 `protobuf:"varint,10,opt,name=max_tokens,json=maxTokens,proto3" json:"max_tokens,omitempty"`
 	// Generation stops before any of these; the matched string is not part of the output. At most 4 of 256 bytes.
-	Stop          []string `protobuf:"bytes,11,rep,name=stop,proto3" json:"stop,omitempty"`
+	Stop []string `protobuf:"bytes,11,rep,name=stop,proto3" json:"stop,omitempty"`
+	// How many outputs are made of the prompt; 0 means 1, at most 8.
+	Choices uint32 `protobuf:"varint,12,opt,name=choices,proto3" json:"choices,omitempty"`
+	// Tokens that each choice makes before it may end by itself or by a stop string.
+	MinTokens uint32 `protobuf:"varint,13,opt,name=min_tokens,json=minTokens,proto3" json:"min_tokens,omitempty"`
+	// Goes on until max_tokens, whatever the model says; for measurements.
+	IgnoreEos bool `protobuf:"varint,14,opt,name=ignore_eos,json=ignoreEos,proto3" json:"ignore_eos,omitempty"`
+	// Whether each token's log probability is wanted, and of how many of the most probable ones besides, at most 20.
+	Logprobs       bool           `protobuf:"varint,15,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	TopLogprobs    uint32         `protobuf:"varint,16,opt,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
+	ResponseFormat ResponseFormat `protobuf:"varint,17,opt,name=response_format,json=responseFormat,proto3,enum=ringfleet.worker.v1.ResponseFormat" json:"response_format,omitempty"`
+	// Requests of a greater priority start first and are preempted last.
+	Priority int32 `protobuf:"varint,18,opt,name=priority,proto3" json:"priority,omitempty"`
+	// Requests of different salts share no KV cache.
+	CacheSalt string `protobuf:"bytes,19,opt,name=cache_salt,json=cacheSalt,proto3" json:"cache_salt,omitempty"`
+	// The name of a loaded adapter; empty is the model itself.
+	Adapter string `protobuf:"bytes,20,opt,name=adapter,proto3" json:"adapter,omitempty"`
+	// The request's response_format as JSON when response_format is RESPONSE_FORMAT_JSON_SCHEMA.
+	JsonSchema    []byte `protobuf:"bytes,21,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -607,6 +706,76 @@ func (x *GenerateRequest) GetMaxTokens() uint32 {
 func (x *GenerateRequest) GetStop() []string {
 	if x != nil {
 		return x.Stop
+	}
+	return nil
+}
+
+func (x *GenerateRequest) GetChoices() uint32 {
+	if x != nil {
+		return x.Choices
+	}
+	return 0
+}
+
+func (x *GenerateRequest) GetMinTokens() uint32 {
+	if x != nil {
+		return x.MinTokens
+	}
+	return 0
+}
+
+func (x *GenerateRequest) GetIgnoreEos() bool {
+	if x != nil {
+		return x.IgnoreEos
+	}
+	return false
+}
+
+func (x *GenerateRequest) GetLogprobs() bool {
+	if x != nil {
+		return x.Logprobs
+	}
+	return false
+}
+
+func (x *GenerateRequest) GetTopLogprobs() uint32 {
+	if x != nil {
+		return x.TopLogprobs
+	}
+	return 0
+}
+
+func (x *GenerateRequest) GetResponseFormat() ResponseFormat {
+	if x != nil {
+		return x.ResponseFormat
+	}
+	return ResponseFormat_RESPONSE_FORMAT_UNSPECIFIED
+}
+
+func (x *GenerateRequest) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *GenerateRequest) GetCacheSalt() string {
+	if x != nil {
+		return x.CacheSalt
+	}
+	return ""
+}
+
+func (x *GenerateRequest) GetAdapter() string {
+	if x != nil {
+		return x.Adapter
+	}
+	return ""
+}
+
+func (x *GenerateRequest) GetJsonSchema() []byte {
+	if x != nil {
+		return x.JsonSchema
 	}
 	return nil
 }
@@ -785,7 +954,18 @@ type Sampling struct {
 	// The smallest set of tokens whose probabilities reach this sum. Default 1, which keeps all.
 	TopP *float64 `protobuf:"fixed64,2,opt,name=top_p,json=topP,proto3,oneof" json:"top_p,omitempty"`
 	// Equal seeds give equal texts on equal batch shapes. Default: random.
-	Seed          *int64 `protobuf:"varint,3,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	Seed *int64 `protobuf:"varint,3,opt,name=seed,proto3,oneof" json:"seed,omitempty"`
+	// Only so many of the most probable tokens. Default: all.
+	TopK *uint32 `protobuf:"varint,4,opt,name=top_k,json=topK,proto3,oneof" json:"top_k,omitempty"`
+	// Only tokens at least so probable relative to the most probable one. Default 0.
+	MinP *float64 `protobuf:"fixed64,5,opt,name=min_p,json=minP,proto3,oneof" json:"min_p,omitempty"`
+	// Subtracted from the logits of tokens that the output has, once and once per occurrence: -2 to 2. Default 0.
+	PresencePenalty  *float64 `protobuf:"fixed64,6,opt,name=presence_penalty,json=presencePenalty,proto3,oneof" json:"presence_penalty,omitempty"`
+	FrequencyPenalty *float64 `protobuf:"fixed64,7,opt,name=frequency_penalty,json=frequencyPenalty,proto3,oneof" json:"frequency_penalty,omitempty"`
+	// Divides positive and multiplies negative logits of tokens that prompt or output have. Default 1.
+	RepetitionPenalty *float64 `protobuf:"fixed64,8,opt,name=repetition_penalty,json=repetitionPenalty,proto3,oneof" json:"repetition_penalty,omitempty"`
+	// Added to the logits of tokens: -100 to 100, at most 300 of them.
+	LogitBias     map[uint32]float32 `protobuf:"bytes,9,rep,name=logit_bias,json=logitBias,proto3" json:"logit_bias,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -841,7 +1021,49 @@ func (x *Sampling) GetSeed() int64 {
 	return 0
 }
 
-// GenerateResponse is one event of the output: accepted first, then deltas, then one finish.
+func (x *Sampling) GetTopK() uint32 {
+	if x != nil && x.TopK != nil {
+		return *x.TopK
+	}
+	return 0
+}
+
+func (x *Sampling) GetMinP() float64 {
+	if x != nil && x.MinP != nil {
+		return *x.MinP
+	}
+	return 0
+}
+
+func (x *Sampling) GetPresencePenalty() float64 {
+	if x != nil && x.PresencePenalty != nil {
+		return *x.PresencePenalty
+	}
+	return 0
+}
+
+func (x *Sampling) GetFrequencyPenalty() float64 {
+	if x != nil && x.FrequencyPenalty != nil {
+		return *x.FrequencyPenalty
+	}
+	return 0
+}
+
+func (x *Sampling) GetRepetitionPenalty() float64 {
+	if x != nil && x.RepetitionPenalty != nil {
+		return *x.RepetitionPenalty
+	}
+	return 0
+}
+
+func (x *Sampling) GetLogitBias() map[uint32]float32 {
+	if x != nil {
+		return x.LogitBias
+	}
+	return nil
+}
+
+// GenerateResponse is one event of the output: accepted first, then deltas, then one finish for each choice.
 type GenerateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -995,9 +1217,16 @@ func (x *Accepted) GetPromptTokens() uint32 {
 
 // Delta is the next piece of text, whole UTF-8 characters only, and the tokens that made it.
 type Delta struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
-	Tokens        []uint32               `protobuf:"varint,2,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Text   string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	Tokens []uint32               `protobuf:"varint,2,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
+	// The choice that it belongs to, from 0.
+	Choice uint32 `protobuf:"varint,3,opt,name=choice,proto3" json:"choice,omitempty"`
+	// The model's thinking, where its template marks it.
+	Reasoning string      `protobuf:"bytes,4,opt,name=reasoning,proto3" json:"reasoning,omitempty"`
+	ToolCalls []*ToolCall `protobuf:"bytes,5,rep,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	// One for each of tokens, where asked for.
+	Logprobs      []*Logprob `protobuf:"bytes,6,rep,name=logprobs,proto3" json:"logprobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1046,18 +1275,186 @@ func (x *Delta) GetTokens() []uint32 {
 	return nil
 }
 
-// Finish ends the output.
+func (x *Delta) GetChoice() uint32 {
+	if x != nil {
+		return x.Choice
+	}
+	return 0
+}
+
+func (x *Delta) GetReasoning() string {
+	if x != nil {
+		return x.Reasoning
+	}
+	return ""
+}
+
+func (x *Delta) GetToolCalls() []*ToolCall {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return nil
+}
+
+func (x *Delta) GetLogprobs() []*Logprob {
+	if x != nil {
+		return x.Logprobs
+	}
+	return nil
+}
+
+// ToolCall is the next piece of a call: the first of an index has id and name; the pieces of arguments, joined, are JSON.
+type ToolCall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Arguments     string                 `protobuf:"bytes,4,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolCall) Reset() {
+	*x = ToolCall{}
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolCall) ProtoMessage() {}
+
+func (x *ToolCall) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
+func (*ToolCall) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ToolCall) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *ToolCall) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ToolCall) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ToolCall) GetArguments() string {
+	if x != nil {
+		return x.Arguments
+	}
+	return ""
+}
+
+// Logprob is a token and the natural logarithm of its probability before temperature and filters.
+type Logprob struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Token   uint32                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"`
+	Bytes   []byte                 `protobuf:"bytes,2,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Logprob float64                `protobuf:"fixed64,3,opt,name=logprob,proto3" json:"logprob,omitempty"`
+	// The most probable tokens, best first; their own top is empty.
+	Top           []*Logprob `protobuf:"bytes,4,rep,name=top,proto3" json:"top,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Logprob) Reset() {
+	*x = Logprob{}
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Logprob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Logprob) ProtoMessage() {}
+
+func (x *Logprob) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Logprob.ProtoReflect.Descriptor instead.
+func (*Logprob) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Logprob) GetToken() uint32 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Logprob) GetBytes() []byte {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
+func (x *Logprob) GetLogprob() float64 {
+	if x != nil {
+		return x.Logprob
+	}
+	return 0
+}
+
+func (x *Logprob) GetTop() []*Logprob {
+	if x != nil {
+		return x.Top
+	}
+	return nil
+}
+
+// Finish ends the output of one choice.
 type Finish struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        FinishReason           `protobuf:"varint,1,opt,name=reason,proto3,enum=ringfleet.worker.v1.FinishReason" json:"reason,omitempty"`
 	Usage         *Usage                 `protobuf:"bytes,2,opt,name=usage,proto3" json:"usage,omitempty"`
+	Choice        uint32                 `protobuf:"varint,3,opt,name=choice,proto3" json:"choice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1466,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1479,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Finish) GetReason() FinishReason {
@@ -1099,7 +1496,14 @@ func (x *Finish) GetUsage() *Usage {
 	return nil
 }
 
-// Usage counts tokens.
+func (x *Finish) GetChoice() uint32 {
+	if x != nil {
+		return x.Choice
+	}
+	return 0
+}
+
+// Usage counts the tokens of one choice.
 type Usage struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	PromptTokens     uint32                 `protobuf:"varint,1,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
@@ -1112,7 +1516,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1528,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1541,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -1161,6 +1565,265 @@ func (x *Usage) GetCachedTokens() uint32 {
 	return 0
 }
 
+// EmbedRequest asks for the embeddings of some inputs, at most 2048 of them.
+type EmbedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in GenerateRequest.
+	ExpectedInstanceId string        `protobuf:"bytes,1,opt,name=expected_instance_id,json=expectedInstanceId,proto3" json:"expected_instance_id,omitempty"`
+	ExpectedRevision   string        `protobuf:"bytes,2,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
+	ExpectedModelUid   string        `protobuf:"bytes,3,opt,name=expected_model_uid,json=expectedModelUid,proto3" json:"expected_model_uid,omitempty"`
+	RequestId          string        `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Inputs             []*EmbedInput `protobuf:"bytes,5,rep,name=inputs,proto3" json:"inputs,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *EmbedRequest) Reset() {
+	*x = EmbedRequest{}
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedRequest) ProtoMessage() {}
+
+func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
+func (*EmbedRequest) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *EmbedRequest) GetExpectedInstanceId() string {
+	if x != nil {
+		return x.ExpectedInstanceId
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetExpectedRevision() string {
+	if x != nil {
+		return x.ExpectedRevision
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetExpectedModelUid() string {
+	if x != nil {
+		return x.ExpectedModelUid
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *EmbedRequest) GetInputs() []*EmbedInput {
+	if x != nil {
+		return x.Inputs
+	}
+	return nil
+}
+
+// EmbedInput is one text.
+type EmbedInput struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Input:
+	//
+	//	*EmbedInput_Text
+	//	*EmbedInput_Tokens
+	Input         isEmbedInput_Input `protobuf_oneof:"input"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbedInput) Reset() {
+	*x = EmbedInput{}
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedInput) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedInput) ProtoMessage() {}
+
+func (x *EmbedInput) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedInput.ProtoReflect.Descriptor instead.
+func (*EmbedInput) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EmbedInput) GetInput() isEmbedInput_Input {
+	if x != nil {
+		return x.Input
+	}
+	return nil
+}
+
+func (x *EmbedInput) GetText() *TextPrompt {
+	if x != nil {
+		if x, ok := x.Input.(*EmbedInput_Text); ok {
+			return x.Text
+		}
+	}
+	return nil
+}
+
+func (x *EmbedInput) GetTokens() *TokenPrompt {
+	if x != nil {
+		if x, ok := x.Input.(*EmbedInput_Tokens); ok {
+			return x.Tokens
+		}
+	}
+	return nil
+}
+
+type isEmbedInput_Input interface {
+	isEmbedInput_Input()
+}
+
+type EmbedInput_Text struct {
+	Text *TextPrompt `protobuf:"bytes,1,opt,name=text,proto3,oneof"`
+}
+
+type EmbedInput_Tokens struct {
+	Tokens *TokenPrompt `protobuf:"bytes,2,opt,name=tokens,proto3,oneof"`
+}
+
+func (*EmbedInput_Text) isEmbedInput_Input() {}
+
+func (*EmbedInput_Tokens) isEmbedInput_Input() {}
+
+// EmbedResponse holds a vector of unit length for each input, in order.
+type EmbedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Vectors       []*Vector              `protobuf:"bytes,1,rep,name=vectors,proto3" json:"vectors,omitempty"`
+	PromptTokens  uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EmbedResponse) Reset() {
+	*x = EmbedResponse{}
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EmbedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EmbedResponse) ProtoMessage() {}
+
+func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
+func (*EmbedResponse) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *EmbedResponse) GetVectors() []*Vector {
+	if x != nil {
+		return x.Vectors
+	}
+	return nil
+}
+
+func (x *EmbedResponse) GetPromptTokens() uint32 {
+	if x != nil {
+		return x.PromptTokens
+	}
+	return 0
+}
+
+// Vector is an embedding.
+type Vector struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Values        []float32              `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Vector) Reset() {
+	*x = Vector{}
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Vector) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Vector) ProtoMessage() {}
+
+func (x *Vector) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Vector.ProtoReflect.Descriptor instead.
+func (*Vector) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Vector) GetValues() []float32 {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
 // TokenizeRequest asks for the tokens of a text or a chat.
 type TokenizeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1175,7 +1838,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1850,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1863,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TokenizeRequest) GetPrompt() isTokenizeRequest_Prompt {
@@ -1254,7 +1917,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1266,7 +1929,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1279,7 +1942,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TokenizeResponse) GetTokens() []uint32 {
@@ -1300,7 +1963,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1312,7 +1975,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1325,7 +1988,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DrainRequest) GetExpectedInstanceId() string {
@@ -1345,7 +2008,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +2020,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +2033,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DrainResponse) GetInFlight() uint32 {
@@ -1404,7 +2067,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\x18\f \x01(\tR\amessage\x12-\n" +
 	"\x04load\x18\r \x01(\v2\x19.ringfleet.worker.v1.LoadR\x04load\x12\x1a\n" +
 	"\bsequence\x18\x0e \x01(\x04R\bsequenceB\x13\n" +
-	"\x11_progress_percent\"\xa4\x04\n" +
+	"\x11_progress_percent\"\xe9\x05\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12#\n" +
@@ -1417,12 +2080,18 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x18decode_tokens_per_second\x18\t \x01(\x01H\x04R\x15decodeTokensPerSecond\x88\x01\x01\x12\x1f\n" +
 	"\vrequest_ids\x18\n" +
 	" \x03(\tR\n" +
-	"requestIdsB\x12\n" +
+	"requestIds\x121\n" +
+	"\x12cache_query_tokens\x18\v \x01(\x04H\x05R\x10cacheQueryTokens\x88\x01\x01\x12-\n" +
+	"\x10cache_hit_tokens\x18\f \x01(\x04H\x06R\x0ecacheHitTokens\x88\x01\x01\x12%\n" +
+	"\vpreemptions\x18\r \x01(\x04H\aR\vpreemptions\x88\x01\x01B\x12\n" +
 	"\x10_kv_blocks_totalB\x11\n" +
 	"\x0f_kv_blocks_usedB\x13\n" +
 	"\x11_kv_blocks_cachedB\x1c\n" +
 	"\x1a_prefill_tokens_per_secondB\x1b\n" +
-	"\x19_decode_tokens_per_second\"\xfe\x03\n" +
+	"\x19_decode_tokens_per_secondB\x15\n" +
+	"\x13_cache_query_tokensB\x13\n" +
+	"\x11_cache_hit_tokensB\x0e\n" +
+	"\f_preemptions\"\xd9\x06\n" +
 	"\x0fGenerateRequest\x120\n" +
 	"\x14expected_instance_id\x18\x01 \x01(\tR\x12expectedInstanceId\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\tR\x10expectedRevision\x12,\n" +
@@ -1438,7 +2107,21 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"max_tokens\x18\n" +
 	" \x01(\rR\tmaxTokens\x12\x12\n" +
-	"\x04stop\x18\v \x03(\tR\x04stopB\b\n" +
+	"\x04stop\x18\v \x03(\tR\x04stop\x12\x18\n" +
+	"\achoices\x18\f \x01(\rR\achoices\x12\x1d\n" +
+	"\n" +
+	"min_tokens\x18\r \x01(\rR\tminTokens\x12\x1d\n" +
+	"\n" +
+	"ignore_eos\x18\x0e \x01(\bR\tignoreEos\x12\x1a\n" +
+	"\blogprobs\x18\x0f \x01(\bR\blogprobs\x12!\n" +
+	"\ftop_logprobs\x18\x10 \x01(\rR\vtopLogprobs\x12L\n" +
+	"\x0fresponse_format\x18\x11 \x01(\x0e2#.ringfleet.worker.v1.ResponseFormatR\x0eresponseFormat\x12\x1a\n" +
+	"\bpriority\x18\x12 \x01(\x05R\bpriority\x12\x1d\n" +
+	"\n" +
+	"cache_salt\x18\x13 \x01(\tR\tcacheSalt\x12\x18\n" +
+	"\aadapter\x18\x14 \x01(\tR\aadapter\x12\x1f\n" +
+	"\vjson_schema\x18\x15 \x01(\fR\n" +
+	"jsonSchemaB\b\n" +
 	"\x06prompt\">\n" +
 	"\n" +
 	"ChatPrompt\x12\x1a\n" +
@@ -1448,14 +2131,29 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"TextPrompt\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\"%\n" +
 	"\vTokenPrompt\x12\x16\n" +
-	"\x06tokens\x18\x01 \x03(\rR\x06tokens\"\x87\x01\n" +
+	"\x06tokens\x18\x01 \x03(\rR\x06tokens\"\xb2\x04\n" +
 	"\bSampling\x12%\n" +
 	"\vtemperature\x18\x01 \x01(\x01H\x00R\vtemperature\x88\x01\x01\x12\x18\n" +
 	"\x05top_p\x18\x02 \x01(\x01H\x01R\x04topP\x88\x01\x01\x12\x17\n" +
-	"\x04seed\x18\x03 \x01(\x03H\x02R\x04seed\x88\x01\x01B\x0e\n" +
+	"\x04seed\x18\x03 \x01(\x03H\x02R\x04seed\x88\x01\x01\x12\x18\n" +
+	"\x05top_k\x18\x04 \x01(\rH\x03R\x04topK\x88\x01\x01\x12\x18\n" +
+	"\x05min_p\x18\x05 \x01(\x01H\x04R\x04minP\x88\x01\x01\x12.\n" +
+	"\x10presence_penalty\x18\x06 \x01(\x01H\x05R\x0fpresencePenalty\x88\x01\x01\x120\n" +
+	"\x11frequency_penalty\x18\a \x01(\x01H\x06R\x10frequencyPenalty\x88\x01\x01\x122\n" +
+	"\x12repetition_penalty\x18\b \x01(\x01H\aR\x11repetitionPenalty\x88\x01\x01\x12K\n" +
+	"\n" +
+	"logit_bias\x18\t \x03(\v2,.ringfleet.worker.v1.Sampling.LogitBiasEntryR\tlogitBias\x1a<\n" +
+	"\x0eLogitBiasEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\x0e\n" +
 	"\f_temperatureB\b\n" +
 	"\x06_top_pB\a\n" +
-	"\x05_seed\"\xc3\x01\n" +
+	"\x05_seedB\b\n" +
+	"\x06_top_kB\b\n" +
+	"\x06_min_pB\x13\n" +
+	"\x11_presence_penaltyB\x14\n" +
+	"\x12_frequency_penaltyB\x15\n" +
+	"\x13_repetition_penalty\"\xc3\x01\n" +
 	"\x10GenerateResponse\x12;\n" +
 	"\baccepted\x18\x01 \x01(\v2\x1d.ringfleet.worker.v1.AcceptedH\x00R\baccepted\x122\n" +
 	"\x05delta\x18\x02 \x01(\v2\x1a.ringfleet.worker.v1.DeltaH\x00R\x05delta\x125\n" +
@@ -1464,17 +2162,50 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\bAccepted\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12#\n" +
-	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\"3\n" +
+	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\"\xe1\x01\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
-	"\x06tokens\x18\x02 \x03(\rR\x06tokens\"u\n" +
+	"\x06tokens\x18\x02 \x03(\rR\x06tokens\x12\x16\n" +
+	"\x06choice\x18\x03 \x01(\rR\x06choice\x12\x1c\n" +
+	"\treasoning\x18\x04 \x01(\tR\treasoning\x12<\n" +
+	"\n" +
+	"tool_calls\x18\x05 \x03(\v2\x1d.ringfleet.worker.v1.ToolCallR\ttoolCalls\x128\n" +
+	"\blogprobs\x18\x06 \x03(\v2\x1c.ringfleet.worker.v1.LogprobR\blogprobs\"b\n" +
+	"\bToolCall\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\rR\x05index\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1c\n" +
+	"\targuments\x18\x04 \x01(\tR\targuments\"\x7f\n" +
+	"\aLogprob\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\rR\x05token\x12\x14\n" +
+	"\x05bytes\x18\x02 \x01(\fR\x05bytes\x12\x18\n" +
+	"\alogprob\x18\x03 \x01(\x01R\alogprob\x12.\n" +
+	"\x03top\x18\x04 \x03(\v2\x1c.ringfleet.worker.v1.LogprobR\x03top\"\x8d\x01\n" +
 	"\x06Finish\x129\n" +
 	"\x06reason\x18\x01 \x01(\x0e2!.ringfleet.worker.v1.FinishReasonR\x06reason\x120\n" +
-	"\x05usage\x18\x02 \x01(\v2\x1a.ringfleet.worker.v1.UsageR\x05usage\"~\n" +
+	"\x05usage\x18\x02 \x01(\v2\x1a.ringfleet.worker.v1.UsageR\x05usage\x12\x16\n" +
+	"\x06choice\x18\x03 \x01(\rR\x06choice\"~\n" +
 	"\x05Usage\x12#\n" +
 	"\rprompt_tokens\x18\x01 \x01(\rR\fpromptTokens\x12+\n" +
 	"\x11completion_tokens\x18\x02 \x01(\rR\x10completionTokens\x12#\n" +
-	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\"\x89\x01\n" +
+	"\rcached_tokens\x18\x03 \x01(\rR\fcachedTokens\"\xf3\x01\n" +
+	"\fEmbedRequest\x120\n" +
+	"\x14expected_instance_id\x18\x01 \x01(\tR\x12expectedInstanceId\x12+\n" +
+	"\x11expected_revision\x18\x02 \x01(\tR\x10expectedRevision\x12,\n" +
+	"\x12expected_model_uid\x18\x03 \x01(\tR\x10expectedModelUid\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x127\n" +
+	"\x06inputs\x18\x05 \x03(\v2\x1f.ringfleet.worker.v1.EmbedInputR\x06inputs\"\x88\x01\n" +
+	"\n" +
+	"EmbedInput\x125\n" +
+	"\x04text\x18\x01 \x01(\v2\x1f.ringfleet.worker.v1.TextPromptH\x00R\x04text\x12:\n" +
+	"\x06tokens\x18\x02 \x01(\v2 .ringfleet.worker.v1.TokenPromptH\x00R\x06tokensB\a\n" +
+	"\x05input\"k\n" +
+	"\rEmbedResponse\x125\n" +
+	"\avectors\x18\x01 \x03(\v2\x1b.ringfleet.worker.v1.VectorR\avectors\x12#\n" +
+	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\" \n" +
+	"\x06Vector\x12\x16\n" +
+	"\x06values\x18\x01 \x03(\x02R\x06values\"\x89\x01\n" +
 	"\x0fTokenizeRequest\x125\n" +
 	"\x04chat\x18\x01 \x01(\v2\x1f.ringfleet.worker.v1.ChatPromptH\x00R\x04chat\x125\n" +
 	"\x04text\x18\x02 \x01(\v2\x1f.ringfleet.worker.v1.TextPromptH\x00R\x04textB\b\n" +
@@ -1491,14 +2222,20 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\rSTAGE_LOADING\x10\x02\x12\x10\n" +
 	"\fSTAGE_LOADED\x10\x03\x12\x10\n" +
 	"\fSTAGE_FAILED\x10\x04\x12\x12\n" +
-	"\x0eSTAGE_DRAINING\x10\x05*_\n" +
+	"\x0eSTAGE_DRAINING\x10\x05*s\n" +
+	"\x0eResponseFormat\x12\x1f\n" +
+	"\x1bRESPONSE_FORMAT_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bRESPONSE_FORMAT_JSON_OBJECT\x10\x01\x12\x1f\n" +
+	"\x1bRESPONSE_FORMAT_JSON_SCHEMA\x10\x02*}\n" +
 	"\fFinishReason\x12\x1d\n" +
 	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FINISH_REASON_STOP\x10\x01\x12\x18\n" +
-	"\x14FINISH_REASON_LENGTH\x10\x022\xd7\x02\n" +
+	"\x14FINISH_REASON_LENGTH\x10\x02\x12\x1c\n" +
+	"\x18FINISH_REASON_TOOL_CALLS\x10\x032\xa7\x03\n" +
 	"\x06Worker\x12I\n" +
 	"\x05Watch\x12!.ringfleet.worker.v1.WatchRequest\x1a\x1b.ringfleet.worker.v1.Report0\x01\x12Y\n" +
-	"\bGenerate\x12$.ringfleet.worker.v1.GenerateRequest\x1a%.ringfleet.worker.v1.GenerateResponse0\x01\x12W\n" +
+	"\bGenerate\x12$.ringfleet.worker.v1.GenerateRequest\x1a%.ringfleet.worker.v1.GenerateResponse0\x01\x12N\n" +
+	"\x05Embed\x12!.ringfleet.worker.v1.EmbedRequest\x1a\".ringfleet.worker.v1.EmbedResponse\x12W\n" +
 	"\bTokenize\x12$.ringfleet.worker.v1.TokenizeRequest\x1a%.ringfleet.worker.v1.TokenizeResponse\x12N\n" +
 	"\x05Drain\x12!.ringfleet.worker.v1.DrainRequest\x1a\".ringfleet.worker.v1.DrainResponseB7Z5github.com/ringfleet/ringfleet/api/worker/v1;workerv1b\x06proto3"
 
@@ -1514,56 +2251,75 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 	return file_worker_v1_worker_proto_rawDescData
 }
 
-var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(Stage)(0),               // 0: ringfleet.worker.v1.Stage
-	(FinishReason)(0),        // 1: ringfleet.worker.v1.FinishReason
-	(*WatchRequest)(nil),     // 2: ringfleet.worker.v1.WatchRequest
-	(*Report)(nil),           // 3: ringfleet.worker.v1.Report
-	(*Load)(nil),             // 4: ringfleet.worker.v1.Load
-	(*GenerateRequest)(nil),  // 5: ringfleet.worker.v1.GenerateRequest
-	(*ChatPrompt)(nil),       // 6: ringfleet.worker.v1.ChatPrompt
-	(*TextPrompt)(nil),       // 7: ringfleet.worker.v1.TextPrompt
-	(*TokenPrompt)(nil),      // 8: ringfleet.worker.v1.TokenPrompt
-	(*Sampling)(nil),         // 9: ringfleet.worker.v1.Sampling
-	(*GenerateResponse)(nil), // 10: ringfleet.worker.v1.GenerateResponse
-	(*Accepted)(nil),         // 11: ringfleet.worker.v1.Accepted
-	(*Delta)(nil),            // 12: ringfleet.worker.v1.Delta
-	(*Finish)(nil),           // 13: ringfleet.worker.v1.Finish
-	(*Usage)(nil),            // 14: ringfleet.worker.v1.Usage
-	(*TokenizeRequest)(nil),  // 15: ringfleet.worker.v1.TokenizeRequest
-	(*TokenizeResponse)(nil), // 16: ringfleet.worker.v1.TokenizeResponse
-	(*DrainRequest)(nil),     // 17: ringfleet.worker.v1.DrainRequest
-	(*DrainResponse)(nil),    // 18: ringfleet.worker.v1.DrainResponse
+	(ResponseFormat)(0),      // 1: ringfleet.worker.v1.ResponseFormat
+	(FinishReason)(0),        // 2: ringfleet.worker.v1.FinishReason
+	(*WatchRequest)(nil),     // 3: ringfleet.worker.v1.WatchRequest
+	(*Report)(nil),           // 4: ringfleet.worker.v1.Report
+	(*Load)(nil),             // 5: ringfleet.worker.v1.Load
+	(*GenerateRequest)(nil),  // 6: ringfleet.worker.v1.GenerateRequest
+	(*ChatPrompt)(nil),       // 7: ringfleet.worker.v1.ChatPrompt
+	(*TextPrompt)(nil),       // 8: ringfleet.worker.v1.TextPrompt
+	(*TokenPrompt)(nil),      // 9: ringfleet.worker.v1.TokenPrompt
+	(*Sampling)(nil),         // 10: ringfleet.worker.v1.Sampling
+	(*GenerateResponse)(nil), // 11: ringfleet.worker.v1.GenerateResponse
+	(*Accepted)(nil),         // 12: ringfleet.worker.v1.Accepted
+	(*Delta)(nil),            // 13: ringfleet.worker.v1.Delta
+	(*ToolCall)(nil),         // 14: ringfleet.worker.v1.ToolCall
+	(*Logprob)(nil),          // 15: ringfleet.worker.v1.Logprob
+	(*Finish)(nil),           // 16: ringfleet.worker.v1.Finish
+	(*Usage)(nil),            // 17: ringfleet.worker.v1.Usage
+	(*EmbedRequest)(nil),     // 18: ringfleet.worker.v1.EmbedRequest
+	(*EmbedInput)(nil),       // 19: ringfleet.worker.v1.EmbedInput
+	(*EmbedResponse)(nil),    // 20: ringfleet.worker.v1.EmbedResponse
+	(*Vector)(nil),           // 21: ringfleet.worker.v1.Vector
+	(*TokenizeRequest)(nil),  // 22: ringfleet.worker.v1.TokenizeRequest
+	(*TokenizeResponse)(nil), // 23: ringfleet.worker.v1.TokenizeResponse
+	(*DrainRequest)(nil),     // 24: ringfleet.worker.v1.DrainRequest
+	(*DrainResponse)(nil),    // 25: ringfleet.worker.v1.DrainResponse
+	nil,                      // 26: ringfleet.worker.v1.Sampling.LogitBiasEntry
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	0,  // 0: ringfleet.worker.v1.Report.stage:type_name -> ringfleet.worker.v1.Stage
-	4,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
-	6,  // 2: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	7,  // 3: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	8,  // 4: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	9,  // 5: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
-	11, // 6: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
-	12, // 7: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
-	13, // 8: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
-	1,  // 9: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
-	14, // 10: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
-	6,  // 11: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	7,  // 12: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	2,  // 13: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
-	5,  // 14: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
-	15, // 15: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
-	17, // 16: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
-	3,  // 17: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
-	10, // 18: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
-	16, // 19: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
-	18, // 20: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
-	17, // [17:21] is the sub-list for method output_type
-	13, // [13:17] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	5,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
+	7,  // 2: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	8,  // 3: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	9,  // 4: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	10, // 5: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
+	1,  // 6: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
+	26, // 7: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
+	12, // 8: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
+	13, // 9: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
+	16, // 10: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
+	14, // 11: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
+	15, // 12: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
+	15, // 13: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
+	2,  // 14: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
+	17, // 15: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
+	19, // 16: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
+	8,  // 17: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
+	9,  // 18: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	21, // 19: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
+	7,  // 20: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	8,  // 21: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	3,  // 22: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
+	6,  // 23: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
+	18, // 24: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
+	22, // 25: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
+	24, // 26: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
+	4,  // 27: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
+	11, // 28: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
+	20, // 29: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
+	23, // 30: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
+	25, // 31: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
+	27, // [27:32] is the sub-list for method output_type
+	22, // [22:27] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -1584,7 +2340,11 @@ func file_worker_v1_worker_proto_init() {
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_Finish)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[13].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[16].OneofWrappers = []any{
+		(*EmbedInput_Text)(nil),
+		(*EmbedInput_Tokens)(nil),
+	}
+	file_worker_v1_worker_proto_msgTypes[19].OneofWrappers = []any{
 		(*TokenizeRequest_Chat)(nil),
 		(*TokenizeRequest_Text)(nil),
 	}
@@ -1593,8 +2353,8 @@ func file_worker_v1_worker_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   17,
+			NumEnums:      3,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

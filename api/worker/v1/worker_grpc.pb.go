@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Worker_Watch_FullMethodName    = "/ringfleet.worker.v1.Worker/Watch"
 	Worker_Generate_FullMethodName = "/ringfleet.worker.v1.Worker/Generate"
+	Worker_Embed_FullMethodName    = "/ringfleet.worker.v1.Worker/Embed"
 	Worker_Tokenize_FullMethodName = "/ringfleet.worker.v1.Worker/Tokenize"
 	Worker_Drain_FullMethodName    = "/ringfleet.worker.v1.Worker/Drain"
 )
@@ -44,6 +45,8 @@ type WorkerClient interface {
 	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full;
 	// INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
+	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
+	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
 	// Tokenize returns the tokens of a text or of a rendered chat. Codes as for Generate.
 	Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error)
 	// Drain makes the worker refuse new requests and report draining. It returns at once; running requests finish.
@@ -97,6 +100,16 @@ func (c *workerClient) Generate(ctx context.Context, in *GenerateRequest, opts .
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_GenerateClient = grpc.ServerStreamingClient[GenerateResponse]
 
+func (c *workerClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EmbedResponse)
+	err := c.cc.Invoke(ctx, Worker_Embed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *workerClient) Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(TokenizeResponse)
@@ -133,6 +146,8 @@ type WorkerServer interface {
 	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full;
 	// INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
+	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
+	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
 	// Tokenize returns the tokens of a text or of a rendered chat. Codes as for Generate.
 	Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error)
 	// Drain makes the worker refuse new requests and report draining. It returns at once; running requests finish.
@@ -153,6 +168,9 @@ func (UnimplementedWorkerServer) Watch(*WatchRequest, grpc.ServerStreamingServer
 }
 func (UnimplementedWorkerServer) Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error {
 	return status.Error(codes.Unimplemented, "method Generate not implemented")
+}
+func (UnimplementedWorkerServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
 }
 func (UnimplementedWorkerServer) Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Tokenize not implemented")
@@ -203,6 +221,24 @@ func _Worker_Generate_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_GenerateServer = grpc.ServerStreamingServer[GenerateResponse]
 
+func _Worker_Embed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EmbedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServer).Embed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Worker_Embed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServer).Embed(ctx, req.(*EmbedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Worker_Tokenize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(TokenizeRequest)
 	if err := dec(in); err != nil {
@@ -246,6 +282,10 @@ var Worker_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "ringfleet.worker.v1.Worker",
 	HandlerType: (*WorkerServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Embed",
+			Handler:    _Worker_Embed_Handler,
+		},
 		{
 			MethodName: "Tokenize",
 			Handler:    _Worker_Tokenize_Handler,
