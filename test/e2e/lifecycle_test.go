@@ -108,16 +108,28 @@ func TestTwoModelsThatClaimOneName(t *testing.T) {
 		n := int32(0)
 		m.Spec.Replicas, m.Spec.Scaling.MinReplicas, m.Spec.ModelName = &n, &n, "one-name"
 	}
-	older := model(t, ns, "older", zero)
-	untilCondition(t, older, v1alpha1.NamesAccepted, metav1.ConditionTrue, v1alpha1.ReasonNamesFree)
-	later := model(t, ns, "later", zero, func(m *v1alpha1.InferenceModel) { m.CreationTimestamp = metav1.Time{} })
-	if why := untilCondition(t, later, v1alpha1.NamesAccepted, metav1.ConditionFalse, v1alpha1.ReasonNameTaken); !strings.Contains(why, "one-name") || !strings.Contains(why, "older") {
+	first, second := model(t, ns, "first", zero), model(t, ns, "second", zero)
+	holder, other := first, second
+	if earlier(second, first) {
+		holder, other = second, first
+	}
+	untilCondition(t, holder, v1alpha1.NamesAccepted, metav1.ConditionTrue, v1alpha1.ReasonNamesFree)
+	if why := untilCondition(t, other, v1alpha1.NamesAccepted, metav1.ConditionFalse, v1alpha1.ReasonNameTaken); !strings.Contains(why, "one-name") || !strings.Contains(why, holder.Name) {
 		t.Errorf("the condition names neither the name nor the model: %s", why)
 	}
-	if err := api.Delete(t.Context(), older); err != nil {
+	if err := api.Delete(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
-	untilCondition(t, later, v1alpha1.NamesAccepted, metav1.ConditionTrue, v1alpha1.ReasonNamesFree)
+	untilCondition(t, other, v1alpha1.NamesAccepted, metav1.ConditionTrue, v1alpha1.ReasonNamesFree)
+}
+
+// earlier reports whether a has a name that both claim: the older object, and of two that were made in the same second,
+// which is as fine as the API server tells, the one with the smaller UID.
+func earlier(a, b *v1alpha1.InferenceModel) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
 }
 
 // TestBrokenWeights breaks the weights in every way that a user may, and mends each by a change of the object alone.
