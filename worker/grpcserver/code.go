@@ -16,6 +16,9 @@ import (
 // errNotLoaded: no model is loaded, so no request can run yet.
 var errNotLoaded = errors.New("the model is not loaded")
 
+// errNoEmbeddings: the engine makes no embeddings.
+var errNoEmbeddings = errors.New("the model's engine makes no embeddings")
+
 // mismatchError is a call that was meant for another worker.
 type mismatchError struct{ what, expected, actual string }
 
@@ -42,6 +45,8 @@ func code(err error) codes.Code {
 		return codes.FailedPrecondition
 	case errors.As(err, &invalid):
 		return codes.InvalidArgument
+	case errors.Is(err, errNoEmbeddings):
+		return codes.Unimplemented
 	case errors.Is(err, engine.ErrDraining):
 		return codes.Unavailable
 	case errors.Is(err, engine.ErrBusy):
@@ -67,13 +72,13 @@ func outcome(err error) metrics.Outcome {
 	return metrics.Failed
 }
 
-// status is err as the caller sees it: an invalid request names its field.
+// status is err as the caller sees it: an invalid request names its field and, as the violation's reason, its code.
 func status(err error) error {
 	st := grpcstatus.New(code(err), err.Error())
 	if invalid := (*engine.InvalidError)(nil); errors.As(err, &invalid) {
 		st = grpcstatus.New(code(err), invalid.Message)
 		with, e := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
-			{Field: invalid.Field, Description: invalid.Message},
+			{Field: invalid.Field, Reason: invalid.Code, Description: invalid.Message},
 		}})
 		if e == nil {
 			st = with

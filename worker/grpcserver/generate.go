@@ -2,13 +2,9 @@ package grpcserver
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"math"
-	"math/rand/v2"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -17,13 +13,8 @@ import (
 	"github.com/ringfleet/ringfleet/worker/metrics"
 )
 
-// The bounds of a request, beside those that the model sets.
-const (
-	maxStops       = 4
-	maxStopBytes   = 256
-	maxTemperature = 2
-	maxIDBytes     = 256
-)
+// maxIDBytes is how much of a request id is kept.
+const maxIDBytes = 256
 
 // call is one Generate call and what is known of it. It becomes one log line and some metrics.
 type call struct {
@@ -76,6 +67,7 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 
 // forward sends what the engine makes until it ends.
 func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[workerv1.GenerateResponse], c *call) error {
+	sent := map[int]int{} // tokens of each choice that came in deltas
 	for {
 		chunk, err := out.Next()
 		if errors.Is(err, io.EOF) {
@@ -88,8 +80,9 @@ func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[wo
 			c.first = s.clock.Now()
 			s.recorder.FirstToken(c.first.Sub(c.begun))
 		}
-		if chunk.Text != "" || len(chunk.Tokens) > 0 {
+		if !empty(chunk) {
 			c.completion += len(chunk.Tokens)
+			sent[chunk.Choice] += len(chunk.Tokens)
 			s.recorder.Generated(len(chunk.Tokens))
 			if err := stream.Send(delta(chunk)); err != nil {
 				return err
@@ -97,8 +90,9 @@ func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[wo
 		}
 		if chunk.Finish != "" {
 			// Tokens without text, such as the one that ends a turn, come in no delta.
-			s.recorder.Generated(chunk.Usage.Completion - c.completion)
-			c.completion, c.finish = chunk.Usage.Completion, chunk.Finish
+			rest := chunk.Usage.Completion - sent[chunk.Choice]
+			s.recorder.Generated(rest)
+			c.completion, c.finish = c.completion+rest, chunk.Finish
 			if err := stream.Send(finish(chunk)); err != nil {
 				return err
 			}
@@ -140,8 +134,15 @@ func why(err error) string {
 // clip bounds what a caller sent, at the border of a character.
 func clip(id string) string { return strings.ToValidUTF8(id[:min(len(id), maxIDBytes)], "") }
 
+// addressed is a call that says whom it is for.
+type addressed interface {
+	GetExpectedInstanceId() string
+	GetExpectedRevision() string
+	GetExpectedModelUid() string
+}
+
 // meant checks that the call is for this process.
-func (s *Server) meant(q *workerv1.GenerateRequest) error {
+func (s *Server) meant(q addressed) error {
 	id := s.worker.Identity()
 	return errors.Join(
 		expect("instance", q.GetExpectedInstanceId(), id.Instance),
@@ -150,107 +151,44 @@ func (s *Server) meant(q *workerv1.GenerateRequest) error {
 	)
 }
 
-// request checks q and fills in its defaults.
-func request(q *workerv1.GenerateRequest) (*engine.Request, error) {
-	r := &engine.Request{ID: clip(q.GetRequestId()), Stop: q.GetStop()}
-	if q.GetMaxTokens() > math.MaxInt32 {
-		return nil, invalid("max_tokens", "%d is more than any context holds", q.GetMaxTokens())
-	}
-	r.MaxTokens = int(q.GetMaxTokens())
-	if len(r.Stop) > maxStops {
-		return nil, invalid("stop", "there are %d stop strings; at most %d are allowed", len(r.Stop), maxStops)
-	}
-	for i, stop := range r.Stop {
-		if stop == "" || len(stop) > maxStopBytes || !utf8.ValidString(stop) {
-			return nil, invalid("stop", "string %d has %d bytes; 1 to %d are allowed", i, len(stop), maxStopBytes)
-		}
-	}
-	var err error
-	if r.Sampling, err = sampling(q.GetSampling()); err != nil {
-		return nil, err
-	}
-	r.Prompt, err = prompt(q)
-	return r, err
-}
-
-func sampling(q *workerv1.Sampling) (engine.Sampling, error) {
-	s := engine.Sampling{Temperature: 1, TopP: 1, Seed: rand.Uint64()}
-	if q == nil {
-		return s, nil
-	}
-	if q.Temperature != nil {
-		s.Temperature = q.GetTemperature()
-	}
-	if q.TopP != nil {
-		s.TopP = q.GetTopP()
-	}
-	if q.Seed != nil {
-		s.Seed = uint64(q.GetSeed())
-	}
-	switch { // NaN fails every comparison
-	case !(s.Temperature >= 0 && s.Temperature <= maxTemperature):
-		return s, invalid("temperature", "%v is not between 0 and %d", s.Temperature, maxTemperature)
-	case !(s.TopP > 0 && s.TopP <= 1):
-		return s, invalid("top_p", "%v is not above 0 and at most 1", s.TopP)
-	}
-	return s, nil
-}
-
-func prompt(q *workerv1.GenerateRequest) (engine.Prompt, error) {
-	switch p := q.GetPrompt().(type) {
-	case *workerv1.GenerateRequest_Chat:
-		return chatPrompt(p.Chat)
-	case *workerv1.GenerateRequest_Text:
-		if p.Text.GetText() == "" {
-			return engine.Prompt{}, invalid("prompt", "the text is empty")
-		}
-		return engine.Prompt{Text: p.Text.GetText()}, nil
-	case *workerv1.GenerateRequest_Tokens:
-		tokens := make([]engine.Token, len(p.Tokens.GetTokens()))
-		for i, t := range p.Tokens.GetTokens() {
-			if t > math.MaxInt32 {
-				return engine.Prompt{}, invalid("prompt", "token %d at index %d is outside every vocabulary", t, i)
-			}
-			tokens[i] = engine.Token(t)
-		}
-		if len(tokens) == 0 {
-			return engine.Prompt{}, invalid("prompt", "there are no tokens")
-		}
-		return engine.Prompt{Tokens: tokens}, nil
-	}
-	return engine.Prompt{}, invalid("prompt", "there is none")
-}
-
-func chatPrompt(c *workerv1.ChatPrompt) (engine.Prompt, error) {
-	if len(c.GetMessages()) == 0 {
-		return engine.Prompt{}, invalid("messages", "there are none")
-	}
-	return engine.Prompt{Chat: &engine.Chat{Messages: c.GetMessages(), Tools: c.GetTools()}}, nil
-}
-
-func invalid(field, format string, args ...any) error {
-	return &engine.InvalidError{Field: field, Message: fmt.Sprintf(format, args...)}
-}
-
 func accepted(instance string, prompt int) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{
 		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: uint32(prompt)},
 	}}
 }
 
+// empty reports whether there is nothing in c but, perhaps, an end.
+func empty(c engine.Chunk) bool {
+	return c.Text == "" && c.Reasoning == "" && len(c.ToolCalls) == 0 && len(c.Tokens) == 0
+}
+
 func delta(c engine.Chunk) *workerv1.GenerateResponse {
-	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{
-		Delta: &workerv1.Delta{Text: c.Text, Tokens: wire(c.Tokens)},
-	}}
+	d := &workerv1.Delta{
+		Text: c.Text, Tokens: wire(c.Tokens), Choice: uint32(c.Choice), Reasoning: c.Reasoning, Logprobs: logprobs(c.Logprobs),
+	}
+	for _, t := range c.ToolCalls {
+		d.ToolCalls = append(d.ToolCalls, &workerv1.ToolCall{Index: uint32(t.Index), Id: t.ID, Name: t.Name, Arguments: t.Arguments})
+	}
+	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: d}}
+}
+
+func logprobs(list []engine.Logprob) []*workerv1.Logprob {
+	var out []*workerv1.Logprob
+	for _, l := range list {
+		out = append(out, &workerv1.Logprob{Token: uint32(l.Token), Bytes: l.Bytes, Logprob: l.Logprob, Top: logprobs(l.Top)})
+	}
+	return out
+}
+
+var reasons = map[engine.FinishReason]workerv1.FinishReason{
+	engine.FinishStop:      workerv1.FinishReason_FINISH_REASON_STOP,
+	engine.FinishLength:    workerv1.FinishReason_FINISH_REASON_LENGTH,
+	engine.FinishToolCalls: workerv1.FinishReason_FINISH_REASON_TOOL_CALLS,
 }
 
 func finish(c engine.Chunk) *workerv1.GenerateResponse {
-	reason := workerv1.FinishReason_FINISH_REASON_STOP
-	if c.Finish == engine.FinishLength {
-		reason = workerv1.FinishReason_FINISH_REASON_LENGTH
-	}
 	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Finish{Finish: &workerv1.Finish{
-		Reason: reason,
+		Reason: reasons[c.Finish], Choice: uint32(c.Choice),
 		Usage: &workerv1.Usage{
 			PromptTokens: uint32(c.Usage.Prompt), CompletionTokens: uint32(c.Usage.Completion), CachedTokens: uint32(c.Usage.Cached),
 		},

@@ -33,14 +33,15 @@ func report(id Identity, now Status) *workerv1.Report {
 func load(s engine.Stats) *workerv1.Load {
 	return &workerv1.Load{
 		Running: uint32(s.Running), Waiting: uint32(s.Waiting), MaxSequences: uint32(s.MaxSequences),
-		KvBlocksTotal: blocks(s.KVBlocksTotal), KvBlocksUsed: blocks(s.KVBlocksUsed), KvBlocksCached: blocks(s.KVBlocksCached),
+		KvBlocksTotal: count(s.KVBlocksTotal), KvBlocksUsed: count(s.KVBlocksUsed), KvBlocksCached: count(s.KVBlocksCached),
 		KvBlockTokens:          uint32(s.KVBlockTokens),
 		PrefillTokensPerSecond: s.PrefillPerSecond, DecodeTokensPerSecond: s.DecodePerSecond,
-		RequestIds: s.RequestIDs,
+		RequestIds:       s.RequestIDs,
+		CacheQueryTokens: count(s.CacheQueries), CacheHitTokens: count(s.CacheHits), Preemptions: count(s.Preemptions),
 	}
 }
 
-func blocks(n *int64) *uint64 {
+func count(n *int64) *uint64 {
 	if n == nil {
 		return nil
 	}
