@@ -1,4 +1,4 @@
-package weights
+package modelfile
 
 // tensorType says how many bytes a run of numbers takes. Block numbers are stored together in bytes bytes.
 type tensorType struct {
