@@ -71,7 +71,7 @@ func (a *agent) try(ctx context.Context) error {
 	}
 	e, err := scheduler.New(loaded, scheduler.Options{
 		MaxSequences: a.o.MaxSequences, MaxWaiting: a.o.MaxWaiting, StepTokens: scheduler.StepTokensCPU,
-		Sampler: func(s engine.Sampling) scheduler.Sampler { return sampling.New(s) },
+		Sampler: func(s engine.Sampling) scheduler.Sampler { return sampler{sampling.New(s, sampling.Options{})} },
 		Clock:   a.clock, Log: a.log, Broken: a.engineLost,
 	})
 	if err != nil {
@@ -84,6 +84,17 @@ func (a *agent) try(ctx context.Context) error {
 	a.log.Info("The model is loaded", "file", path, "architecture", header.Architecture, "device", loaded.Info.Caps.Device,
 		"contextTokens", loaded.Info.ContextTokens, "kvTokens", loaded.Info.Caps.KVTokens, "milliseconds", a.clock.Since(begun).Milliseconds())
 	return nil
+}
+
+// sampler accepts each token that it chooses.
+type sampler struct{ *sampling.Sampler }
+
+func (s sampler) Next(logits []float32) (engine.Token, error) {
+	c, err := s.Sampler.Next(logits)
+	if err == nil {
+		s.Accept(c.Token)
+	}
+	return c.Token, err
 }
 
 // fingerprint changes when the weights may have: names, sizes and times of the files in dir, and of the one that is

@@ -32,11 +32,48 @@ type Sampler struct {
 	temperature float64
 	topP        float64
 	random      *rand.Rand
+	constraint  Constraint
 
 	weights []float32      // of the tokens, relative to the best one
 	mass    [cells]float64 // sum of the weights by distance to the best logit
 	border  []candidate
 	inside  []candidate
+}
+
+// Options say what a sampler does besides engine.Sampling.
+type Options struct {
+	// Prompt is what the repetition penalty counts as seen. It isn't kept.
+	Prompt []engine.Token
+	// Logprobs asks for Choice.Logprob, TopLogprobs for so many Choice.Top besides.
+	Logprobs    bool
+	TopLogprobs int
+	// Forbid says which tokens may not be chosen now, such as those that would end the output too early. nil: none.
+	Forbid func(engine.Token) bool
+	// Constraint says which tokens may follow. nil: all.
+	Constraint Constraint
+}
+
+// Constraint is a language that the output must be in.
+type Constraint interface {
+	// Allows reports whether t may follow what was accepted.
+	Allows(t engine.Token) bool
+	// Accept takes the next token of the output.
+	Accept(t engine.Token)
+}
+
+// Choice is the token that comes next.
+type Choice struct {
+	Token engine.Token
+	// Logprob is the natural logarithm of the token's probability by the logits as they were given; 0 unless asked for.
+	Logprob float64
+	// Top holds the most probable tokens, best first, where asked for. It is valid until the next call.
+	Top []Ranked
+}
+
+// Ranked is a token with the natural logarithm of its probability.
+type Ranked struct {
+	Token   engine.Token
+	Logprob float64
 }
 
 // candidate is a token that may be chosen.
@@ -47,17 +84,29 @@ type candidate struct {
 }
 
 // New returns a sampler. A temperature that isn't above 0 is greedy; a TopP outside (0, 1) keeps every token.
-func New(s engine.Sampling) *Sampler {
+func New(s engine.Sampling, o Options) *Sampler {
 	p := s.TopP
 	if !(p > 0 && p < 1) {
 		p = 1
 	}
-	return &Sampler{temperature: s.Temperature, topP: p, random: rand.New(rand.NewPCG(s.Seed, stream))}
+	return &Sampler{temperature: s.Temperature, topP: p, random: rand.New(rand.NewPCG(s.Seed, stream)), constraint: o.Constraint}
 }
 
 // Next returns the next token. logits has an entry for each token of the vocabulary and isn't kept. NaN counts as -Inf; if
 // there is +Inf it wins. Of equal logits the lowest token is the first.
-func (s *Sampler) Next(logits []float32) (engine.Token, error) {
+func (s *Sampler) Next(logits []float32) (Choice, error) {
+	t, err := s.token(logits)
+	return Choice{Token: t}, err
+}
+
+// Accept takes t as the next token of the output. It draws nothing at random, so tokens can be replayed.
+func (s *Sampler) Accept(t engine.Token) {
+	if s.constraint != nil {
+		s.constraint.Accept(t)
+	}
+}
+
+func (s *Sampler) token(logits []float32) (engine.Token, error) {
 	best := argmax(logits)
 	if best < 0 {
 		return 0, ErrNoChoice

@@ -32,8 +32,8 @@ func TestGreedyTakesTheFirstGreatestLogit(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []engine.Sampling{{}, {Temperature: -1}, {Temperature: math.NaN()}} {
-				if got, err := New(s).Next(c.logits); err != nil || got != c.want {
-					t.Errorf("%+v: got %d, %v, want %d", s, got, err, c.want)
+				if got, err := New(s, Options{}).Next(c.logits); err != nil || got.Token != c.want {
+					t.Errorf("%+v: got %v, %v, want %d", s, got, err, c.want)
 				}
 			}
 		})
@@ -43,7 +43,7 @@ func TestGreedyTakesTheFirstGreatestLogit(t *testing.T) {
 func TestLogitsWithoutAChoiceAreAnError(t *testing.T) {
 	for _, logits := range [][]float32{nil, {}, {nan}, {nothing, nan}} {
 		for _, s := range []engine.Sampling{{}, {Temperature: 1, TopP: 1}, {Temperature: 1, TopP: 0.5}} {
-			if _, err := New(s).Next(logits); !errors.Is(err, ErrNoChoice) {
+			if _, err := New(s, Options{}).Next(logits); !errors.Is(err, ErrNoChoice) {
 				t.Errorf("%v at %+v: %v", logits, s, err)
 			}
 		}
@@ -62,19 +62,19 @@ func TestExtremeLogitsAndSettingsChooseATokenThatIsThere(t *testing.T) {
 	}
 	for _, s := range settings {
 		for _, row := range rows {
-			got, err := New(s).Next(row)
-			if err != nil || got < 0 || int(got) >= len(row) || row[got] != row[got] || row[got] == nothing {
-				t.Errorf("%v at %+v: got %d, %v", row, s, got, err)
+			got, err := New(s, Options{}).Next(row)
+			if err != nil || int(got.Token) >= len(row) || row[got.Token] != row[got.Token] || row[got.Token] == nothing {
+				t.Errorf("%v at %+v: got %v, %v", row, s, got, err)
 			}
 		}
 	}
 }
 
 func TestAnInfiniteLogitWinsAtAnyTemperature(t *testing.T) {
-	s := New(engine.Sampling{Temperature: 2, TopP: 1})
+	s := New(engine.Sampling{Temperature: 2, TopP: 1}, Options{})
 	for range 50 {
-		if got, err := s.Next([]float32{5, infinite, 5}); err != nil || got != 1 {
-			t.Fatalf("got %d, %v", got, err)
+		if got, err := s.Next([]float32{5, infinite, 5}); err != nil || got.Token != 1 {
+			t.Fatalf("got %v, %v", got, err)
 		}
 	}
 }
@@ -140,13 +140,13 @@ func TestChoicesFollowTheDistribution(t *testing.T) {
 			const draws = 10000
 			s.Seed = 42
 			want, counts := reference(row, s), make([]float64, len(row))
-			sampler := New(s)
+			sampler := New(s, Options{})
 			for range draws {
 				got, err := sampler.Next(row)
 				if err != nil {
 					t.Fatal(err)
 				}
-				counts[got]++
+				counts[got.Token]++
 			}
 			checkCounts(t, counts, want, draws)
 		})
@@ -180,9 +180,10 @@ func TestEqualSeedsMakeEqualChoices(t *testing.T) {
 	row := make([]float32, 1000)
 	for _, p := range []float64{1, 0.8} {
 		draw := func(seed uint64) []engine.Token {
-			s, out := New(engine.Sampling{Temperature: 1, TopP: p, Seed: seed}), make([]engine.Token, 20)
+			s, out := New(engine.Sampling{Temperature: 1, TopP: p, Seed: seed}, Options{}), make([]engine.Token, 20)
 			for i := range out {
-				out[i], _ = s.Next(row)
+				c, _ := s.Next(row)
+				out[i] = c.Token
 			}
 			return out
 		}
@@ -198,7 +199,7 @@ func TestEqualSeedsMakeEqualChoices(t *testing.T) {
 func TestChoicesAllocateNothingAfterTheFirst(t *testing.T) {
 	row := vocabulary(49152)
 	for name, s := range settings {
-		sampler := New(s)
+		sampler := New(s, Options{})
 		_, _ = sampler.Next(row)
 		if n := testing.AllocsPerRun(20, func() { _, _ = sampler.Next(row) }); n != 0 {
 			t.Errorf("%s: %g allocations a choice", name, n)
@@ -231,7 +232,7 @@ func BenchmarkNext(b *testing.B) {
 		row := vocabulary(n)
 		for name, s := range settings {
 			b.Run(name+"/"+map[int]string{49152: "49k", 151936: "152k"}[n], func(b *testing.B) {
-				sampler := New(s)
+				sampler := New(s, Options{})
 				b.ReportAllocs()
 				for b.Loop() {
 					if _, err := sampler.Next(row); err != nil {

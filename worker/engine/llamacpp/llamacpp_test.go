@@ -85,11 +85,11 @@ func tokens(t testing.TB, v engine.Vocabulary, text string) []engine.Token {
 
 func greedy(t testing.TB, logits []float32) engine.Token {
 	t.Helper()
-	token, err := sampling.New(engine.Sampling{}).Next(logits)
+	choice, err := sampling.New(engine.Sampling{}, sampling.Options{}).Next(logits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return token
+	return choice.Token
 }
 
 // generate continues prompt greedily for at most n tokens in a sequence, and returns the text and the pieces' tokens.
