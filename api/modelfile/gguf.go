@@ -79,6 +79,12 @@ func (g *GGUF) Uint(key string) (n uint64, ok bool) {
 	return v.bits, ok && natural(v.kind, v.bits)
 }
 
+// Float returns the number of a key that has one of 32 bits with a fraction.
+func (g *GGUF) Float(key string) (x float32, ok bool) {
+	v, ok := g.values[key]
+	return math.Float32frombits(uint32(v.bits)), ok && v.kind == valueFloat32
+}
+
 // Uints returns the whole numbers of a key that has an array, or one number as an array of it; nil for anything else.
 func (g *GGUF) Uints(key string) []uint64 {
 	v, ok := g.values[key]

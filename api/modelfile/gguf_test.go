@@ -99,6 +99,12 @@ func TestMetadataIsReadByType(t *testing.T) {
 	if one := g.Uints("llama.context_length"); len(one) != 1 || one[0] != 2048 {
 		t.Errorf("one number as an array is %v", one)
 	}
+	if x, ok := g.Float("llama.scale"); x != 1.5 || !ok {
+		t.Errorf("the scale is %v, %t", x, ok)
+	}
+	if x, ok := g.Float("llama.context_length"); ok {
+		t.Errorf("a whole number passes for %v", x)
+	}
 	for _, key := range []string{"llama.negative", "llama.scale", "llama.pattern", "general.name", "none"} {
 		if n, ok := g.Uint(key); ok {
 			t.Errorf("%s passes for %d", key, n)
