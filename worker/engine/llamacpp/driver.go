@@ -8,12 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
-	"strings"
 	"sync"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
+	"github.com/ringfleet/ringfleet/api/modelfile"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/weights"
 )
@@ -34,12 +33,11 @@ const (
 	minContext = 256
 	// maxContext bounds positions and sizes well within 32 bits.
 	maxContext = 4 << 20
-	// stepTokens is the most tokens of one step (n_batch). microTokens is how many of them are computed at a time
-	// (n_ubatch): on a CPU larger ones are no faster and take more memory, and an aborted step loses less with smaller ones.
-	stepTokens, microTokens = 512, 128
+	// stepTokens is the most tokens of one step (n_batch).
+	stepTokens = 512
 )
 
-// Options say what is loaded and how. All but Progress and Logger are needed.
+// Options say what is loaded and how. All but FlashAttention, GPU, Progress and Logger are needed.
 type Options struct {
 	// LibraryDir holds libllama.so, libggml.so, libggml-base.so and the libggml-*.so of the devices. One process loads one
 	// folder.
@@ -53,9 +51,13 @@ type Options struct {
 	MaxSequences int
 	// KVType is F16 or Q8.
 	KVType KVType
+	// FlashAttention is auto, on or off; empty is auto. A KV cache of Q8 needs it.
+	FlashAttention Attention
 	// Threads that compute. More than the free cores makes everything many times slower: the library's threads spin
 	// while they wait for each other.
 	Threads int
+	// GPU says what is on GPUs; the zero value is nothing.
+	GPU GPU
 	// Logger gets the library's lines. The last Open's logger gets those of the whole process.
 	Logger *slog.Logger
 	// Progress gets every new percentage of the load, from 0 to 100. It must return soon.
@@ -63,7 +65,15 @@ type Options struct {
 }
 
 func (o *Options) validate() error {
+	if err := o.GPU.validate(); err != nil {
+		return fmt.Errorf("open llama.cpp: %w", err)
+	}
+	_, known := attentions[o.FlashAttention]
 	switch {
+	case !known:
+		return fmt.Errorf("open llama.cpp: flash attention is %q, expected %s, %s or %s", o.FlashAttention, FlashAuto, FlashOn, FlashOff)
+	case o.KVType == Q8 && o.FlashAttention == FlashOff:
+		return fmt.Errorf("open llama.cpp: a KV cache of %s needs flash attention, which is %s", o.KVType, o.FlashAttention)
 	case o.LibraryDir == "":
 		return errors.New("open llama.cpp: the library folder is empty")
 	case o.ContextTokens < minContext || o.ContextTokens > maxContext:
@@ -102,121 +112,32 @@ func Open(o Options) (*engine.Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	model, err := lib.openModel(&o, header)
+	if err := lib.check(&o); err != nil {
+		return nil, err
+	}
+	x, m, err := lib.open(&o, header)
 	if err != nil {
 		return nil, err
 	}
-	context, abort, err := lib.openContext(&o, model)
-	if err != nil {
-		_ = llama.ModelFree(model)
-		return nil, err
-	}
-	x := newExecutor(&o, model, context, abort)
-	info := engine.Info{Model: description(model, header), ContextTokens: o.ContextTokens, Vocab: x.caps.Vocab, Caps: x.caps}
-	if trained := int(llama.ModelNCtxTrain(model)); trained > 0 {
-		info.ContextTokens = min(info.ContextTokens, trained)
-	}
-	v := newVocabulary(lib, model, info.ContextTokens, o.Logger)
+	v := newVocabulary(lib, m.handle, m.mostTokens(&o), o.Logger)
 	x.onClose = v.close
 	if err := x.warm(); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
+	info := engine.Info{Model: m.description(header.Name), ContextTokens: m.mostTokens(&o), Vocab: x.caps.Vocab, Caps: x.caps}
 	return &engine.Loaded{Executor: x, Vocabulary: v, Info: info}, nil
 }
 
-// openModel loads the weights.
-func (l *library) openModel(o *Options, header *weights.Header) (llama.Model, error) {
-	params := llama.ModelDefaultParams()
-	params.LoadMode = llama.LoadModeMmap
-	params.ProgressCallback = l.progress
-	l.report(o.Progress)
-	defer l.report(nil)
-	lines.reset()
-	model, err := llama.ModelLoadFromFile(o.WeightsPath, params)
+// open loads a model and makes its executor.
+func (l *library) open(o *Options, header *modelfile.GGUF) (*executor, *model, error) {
+	m, err := l.openModel(o, header)
 	if err != nil {
-		return 0, unsupported(o.WeightsPath, "llama.cpp can't load it: "+lines.errors())
+		return nil, nil, err
 	}
-	if why := unfit(model); why != "" {
-		_ = llama.ModelFree(model)
-		return 0, unsupported(o.WeightsPath, "its architecture "+header.Architecture+" "+why)
-	}
-	return model, nil
-}
-
-// unfit says why a model can't do what engine.Executor promises, or "".
-func unfit(m llama.Model) string {
-	switch {
-	case llama.ModelHasEncoder(m) || !llama.ModelHasDecoder(m):
-		return "is no decoder-only language model"
-	case llama.ModelIsDiffusion(m):
-		return "generates by diffusion, not token after token"
-	case llama.ModelIsRecurrent(m), llama.ModelIsHybrid(m):
-		return "keeps a recurrent state, which can be neither shared nor cut back"
-	}
-	return ""
-}
-
-// openContext makes the KV cache and the graph of a model. The abort of the result is read in every step.
-func (l *library) openContext(o *Options, model llama.Model) (llama.Context, *abort, error) {
-	a := &abort{}
-	a.pin.Pin(a)
-	params := llama.ContextDefaultParams()
-	params.NCtx = uint32(o.ContextTokens)
-	params.NBatch = uint32(min(stepTokens, o.ContextTokens))
-	params.NUbatch = min(microTokens, params.NBatch)
-	params.NSeqMax = uint32(o.MaxSequences)
-	params.NOutputsMax = uint32(o.MaxSequences) // the library asserts that it is no less
-	params.NThreads, params.NThreadsBatch = int32(o.Threads), int32(o.Threads)
-	params.KVUnified = 1 // sequences share cells, so forks cost nothing
-	params.SwaFull = 1   // or the library forgets cells that a later truncation or fork needs
-	params.NoPerf = 1
-	params.AbortCallback, params.AbortCallbackData = l.abort, a.address()
-	if o.KVType == Q8 {
-		params.TypeK, params.TypeV = llama.GGMLTypeQ8_0, llama.GGMLTypeQ8_0
-	}
-	lines.reset()
-	context, err := llama.InitFromModel(model, params)
+	context, abort, err := l.openContext(o, m)
 	if err != nil {
-		a.pin.Unpin()
-		return 0, nil, unsupported(o.WeightsPath, fmt.Sprintf("llama.cpp can't make a context of %d tokens and %d sequences "+
-			"with a KV cache of %s: %s", o.ContextTokens, o.MaxSequences, o.KVType, lines.errors()))
+		_ = llama.ModelFree(m.handle)
+		return nil, nil, err
 	}
-	return context, a, nil
-}
-
-func unsupported(path, why string) error {
-	return &engine.LoadError{Reason: weights.Unsupported, Message: fmt.Sprintf("the weights file %s is sound, but %s", path, why)}
-}
-
-// description is the model as the library and the file name it.
-func description(m llama.Model, h *weights.Header) string {
-	d := llama.ModelDesc(m)
-	if h.Name != "" {
-		d = h.Name + " (" + d + ")"
-	}
-	return d
-}
-
-// device describes what computes.
-func device(threads int) string {
-	if llama.SupportsGpuOffload() {
-		for i := range llama.GGMLBackendDeviceCount() {
-			d := llama.GGMLBackendDeviceGet(i)
-			if llama.GGMLBackendDevType(d) == llama.GGMLBackendDeviceTypeGPU {
-				return llama.GGMLBackendDeviceDescription(d)
-			}
-		}
-	}
-	set := runtime.GOARCH
-	info := llama.PrintSystemInfo()
-	for _, name := range []string{"AVX512", "AVX2", "AVX", "SVE", "NEON"} {
-		if strings.Contains(info, " "+name+" = 1") {
-			set = name
-			break
-		}
-	}
-	if threads == 1 {
-		return "CPU (" + set + ", 1 thread)"
-	}
-	return fmt.Sprintf("CPU (%s, %d threads)", set, threads)
+	return newExecutor(o, l, m, context, abort), m, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
@@ -19,8 +18,8 @@ const (
 	decodeAborted = 2
 )
 
-// executor is a context of the library. One goroutine calls it: the library's contexts know no locks. Step and Close refuse
-// a second one that they meet.
+// executor is a context of the library. One goroutine calls it: the library's contexts know no locks. Its methods refuse a
+// second one that they meet.
 type executor struct {
 	caps    engine.Caps
 	model   llama.Model
@@ -30,74 +29,109 @@ type executor struct {
 	abort   *abort
 	onClose func() // ends what else uses the model, before it is freed
 
-	busy   atomic.Bool // a call runs
-	closed bool
-	broken error
-	ledger *ledger
-	result engine.Result
-	last   []int32 // index in the batch of each item's last token
+	busy     atomic.Bool // a call runs
+	closed   bool
+	broken   error
+	ledger   *ledger
+	adapters adapters
+	embedder *embedder // nil: the model makes no embeddings
+	result   engine.Result
+	last     []int32 // index in the batch of each item's last token
 }
 
-func newExecutor(o *Options, model llama.Model, c llama.Context, a *abort) *executor {
+func newExecutor(o *Options, lib *library, m *model, c llama.Context, a *abort) *executor {
 	memory, _ := llama.GetMemory(c) // fails for a null context only
-	vocab := int(llama.VocabNTokens(llama.ModelGetVocab(model)))
+	var used []llama.GGMLBackendDevice
+	if m.onGPU {
+		used = gpus()
+	}
 	x := &executor{
 		caps: engine.Caps{
-			Device: device(o.Threads), Vocab: vocab, MaxSeqs: o.MaxSequences, KVTokens: int(llama.NCtx(c)),
-			MaxStepTokens: int(llama.NBatch(c)), KVBytesPerToken: cellBytes(model, o.KVType), AbortMidStep: !llama.SupportsGpuOffload(),
+			Device: device(used, o.Threads), Vocab: int(llama.VocabNTokens(llama.ModelGetVocab(m.handle))), MaxSeqs: o.MaxSequences,
+			KVTokens: int(llama.NCtx(c)), MaxStepTokens: int(llama.NBatch(c)), KVBytesPerToken: m.cellBytes(o.KVType),
+			AbortMidStep: !m.onGPU, Adapters: true, Logprobs: true,
 		},
-		model: model, context: c, memory: memory, abort: a,
-		batch: llama.BatchInit(int32(llama.NBatch(c)), 0, 1),
+		model: m.handle, context: c, memory: memory, abort: a,
+		batch:    llama.BatchInit(int32(llama.NBatch(c)), 0, 1),
+		adapters: newAdapters(lib, m, c),
+		embedder: newEmbedder(o, lib, m, a),
 	}
+	x.caps.Embeddings = x.embedder != nil
 	x.ledger = newLedger(x.caps.KVTokens, x.caps.MaxSeqs)
 	return x
-}
-
-// cellBytes is the memory of one KV cell: keys and values of all layers, taken to be alike.
-func cellBytes(m llama.Model, kv KVType) int {
-	heads := int(max(llama.ModelNHead(m), 1))
-	size := int(llama.ModelNEmbd(m)) / heads
-	numbers := 0
-	arch, _ := llama.ModelMetaValStr(m, "general.architecture")
-	for _, part := range []string{"key", "value"} {
-		n := size
-		if s, ok := llama.ModelMetaValStr(m, arch+".attention."+part+"_length"); ok {
-			if v, err := strconv.Atoi(s); err == nil && v > 0 {
-				n = v
-			}
-		}
-		numbers += n * int(llama.ModelNHeadKV(m)) * int(llama.ModelNLayer(m))
-	}
-	if kv == Q8 {
-		return numbers / 32 * 34
-	}
-	return numbers * 2
 }
 
 // Caps implements engine.Executor.
 func (x *executor) Caps() engine.Caps { return x.caps }
 
-// Step implements engine.Executor. A batch that breaks the contract (positions that don't continue their sequence, unknown
-// tokens or sequences, too much) is an error that changes nothing. After ErrAborted the cells of the items are freed.
-func (x *executor) Step(ctx context.Context, b *engine.Batch) (*engine.Result, error) {
+// enter begins a call named what; leave must follow, with its error, where enter returned none.
+func (x *executor) enter(what string) error {
 	if !x.busy.CompareAndSwap(false, true) {
-		return nil, errors.New("step: another goroutine is in this executor; one owns it")
+		return fmt.Errorf("%s: another goroutine is in this executor; one owns it", what)
 	}
-	defer x.busy.Store(false)
-	switch {
-	case x.closed:
-		return nil, fatal("step: the executor is closed")
-	case x.broken != nil:
-		return nil, x.broken
+	err := x.broken
+	if x.closed {
+		err = fatal("%s: the executor is closed", what)
+	}
+	if err != nil {
+		x.busy.Store(false)
+	}
+	return err
+}
+
+// leave ends a call. After a fatal error nothing runs any more.
+func (x *executor) leave(err error) {
+	if errors.Is(err, engine.ErrFatal) {
+		x.broken = err
+	}
+	x.busy.Store(false)
+}
+
+// Step implements engine.Executor. A batch that breaks the contract (positions that don't continue their sequence, unknown
+// tokens, sequences or adapters, too much) is an error that changes nothing. After ErrAborted the cells of the items are
+// freed.
+func (x *executor) Step(ctx context.Context, b *engine.Batch) (result *engine.Result, err error) {
+	if err := x.enter("step"); err != nil {
+		return nil, err
+	}
+	defer func() { x.leave(err) }()
+	if err := x.adapters.known(b.Adapter); err != nil {
+		return nil, fmt.Errorf("step: %w", err)
 	}
 	if err := x.ledger.begin(b, x.caps.Vocab, x.caps.MaxStepTokens, x.caps.MaxSeqs); err != nil {
 		return nil, fmt.Errorf("step: %w", err)
 	}
-	result, err := x.run(ctx, b)
-	if errors.Is(err, engine.ErrFatal) {
-		x.broken = err
+	return x.run(ctx, b)
+}
+
+// LoadAdapter implements engine.Adapting. The error of a file that can't be used is an *engine.LoadError.
+func (x *executor) LoadAdapter(a engine.Adapter) (err error) {
+	if err := x.enter("load adapter " + a.Name); err != nil {
+		return err
 	}
-	return result, err
+	defer func() { x.leave(err) }()
+	return x.adapters.load(a)
+}
+
+// UnloadAdapter implements engine.Adapting.
+func (x *executor) UnloadAdapter(name string) (err error) {
+	if err := x.enter("unload adapter " + name); err != nil {
+		return err
+	}
+	defer func() { x.leave(err) }()
+	return x.adapters.unload(name)
+}
+
+// Embed implements engine.Embedder. It runs beside the KV cells of the sequences and leaves them as they are.
+func (x *executor) Embed(ctx context.Context, inputs [][]engine.Token) (vectors [][]float32, err error) {
+	if err := x.enter("embed"); err != nil {
+		return nil, err
+	}
+	defer func() { x.leave(err) }()
+	if x.embedder == nil {
+		return nil, invalid("input", "this model makes no embeddings")
+	}
+	return x.embedder.run(ctx, inputs)
 }
 
 // run does what the ledger has found to be possible.
@@ -115,6 +149,9 @@ func (x *executor) run(ctx context.Context, b *engine.Batch) (*engine.Result, er
 	case ctx.Err() != nil:
 		x.ledger.commit(nil)
 		return nil, fmt.Errorf("%w before its pass began: %w", engine.ErrAborted, context.Cause(ctx))
+	}
+	if err := x.adapters.apply(b.Adapter); err != nil {
+		return nil, err
 	}
 	if err := x.fill(b.Items); err != nil {
 		return nil, err
@@ -224,7 +261,7 @@ func (x *executor) Close() error {
 	}
 	x.closed = true
 	x.onClose()
-	err := errors.Join(llama.BatchFree(x.batch), llama.Free(x.context), llama.ModelFree(x.model))
+	err := errors.Join(x.embedder.close(), llama.BatchFree(x.batch), llama.Free(x.context), llama.ModelFree(x.model)) // frees adapters too
 	x.abort.pin.Unpin()
 	return err
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// model is the ledger's rules, told in the plainest way: every position is an identity, and cells are what differs.
-type model map[engine.Seq][]int
+// rules is the ledger's rules, told in the plainest way: every position is an identity, and cells are what differs.
+type rules map[engine.Seq][]int
 
-func (m model) used() int {
+func (m rules) used() int {
 	seen := map[int]bool{}
 	for _, s := range m {
 		for _, id := range s {
@@ -25,10 +25,10 @@ func (m model) used() int {
 func TestTheLedgerCountsAsItsRulesSay(t *testing.T) {
 	const cells, sequences, steps = 40, 6, 20000
 	r := rand.New(rand.NewPCG(5, 6))
-	l, m, next, refused := newLedger(cells, sequences), model{}, 0, 0
+	l, m, next, refused := newLedger(cells, sequences), rules{}, 0, 0
 	for range steps {
 		b := &engine.Batch{}
-		after := model{}
+		after := rules{}
 		for s, ids := range m {
 			after[s] = slices.Clone(ids)
 		}
@@ -80,7 +80,7 @@ func TestTheLedgerCountsAsItsRulesSay(t *testing.T) {
 	}
 }
 
-func check(t *testing.T, l *ledger, m model) {
+func check(t *testing.T, l *ledger, m rules) {
 	t.Helper()
 	if l.used != m.used() || len(l.free) > 4*len(l.refs) {
 		t.Fatalf("%d cells are used and %d listed as free, want %d used", l.used, len(l.free), m.used())

@@ -30,6 +30,9 @@ type library struct {
 	dir string
 	// tokenize is llama_tokenize. The binding's own wrapper passes a null pointer for a text that holds a NUL.
 	tokenize ffi.Fun
+	// setAdapters is llama_set_adapters_lora.
+	setAdapters ffi.Fun
+	checked     bool // the golden conversation went as it must; guarded by opening
 	// progress and abort are callbacks, made once: a process can make 2000 of them and never frees one.
 	progress, abort uintptr
 	sink            atomic.Pointer[func(float32)]
@@ -59,8 +62,12 @@ func load(dir string, log *slog.Logger) (*library, error) {
 		return nil, fmt.Errorf("load llama.cpp from %s: %w", dir, err)
 	}
 	l := &library{dir: dir, abort: purego.NewCallback(aborted)}
-	if l.tokenize, err = symbol(dir, "llama_tokenize", &ffi.TypeSint32, &ffi.TypePointer, &ffi.TypePointer, &ffi.TypeSint32,
+	if l.tokenize, err = symbol(dir, "llama", "llama_tokenize", &ffi.TypeSint32, &ffi.TypePointer, &ffi.TypePointer, &ffi.TypeSint32,
 		&ffi.TypePointer, &ffi.TypeSint32, &ffi.TypeUint8, &ffi.TypeUint8); err != nil {
+		return nil, err
+	}
+	if l.setAdapters, err = symbol(dir, "llama", "llama_set_adapters_lora", &ffi.TypeSint32, &ffi.TypePointer, &ffi.TypePointer,
+		&ffi.TypeUint64, &ffi.TypePointer); err != nil {
 		return nil, err
 	}
 	llama.LogSet(purego.NewCallback(logged))
@@ -79,8 +86,9 @@ func load(dir string, log *slog.Logger) (*library, error) {
 	return l, nil
 }
 
-func symbol(dir, name string, result *ffi.Type, args ...*ffi.Type) (ffi.Fun, error) {
-	lib, err := loader.LoadLibrary(dir, "llama")
+// symbol returns a function of lib<file>.so in dir.
+func symbol(dir, file, name string, result *ffi.Type, args ...*ffi.Type) (ffi.Fun, error) {
+	lib, err := loader.LoadLibrary(dir, file)
 	if err != nil {
 		return ffi.Fun{}, fmt.Errorf("load llama.cpp from %s: %w", dir, err)
 	}
@@ -93,7 +101,7 @@ func symbol(dir, name string, result *ffi.Type, args ...*ffi.Type) (ffi.Fun, err
 
 // checkVersion compares llama_version, which takes nothing and returns a string.
 func checkVersion(dir string) error {
-	f, err := symbol(dir, "llama_version", &ffi.TypePointer)
+	f, err := symbol(dir, "llama", "llama_version", &ffi.TypePointer)
 	if err != nil {
 		return fmt.Errorf("%w; expected version %s", err, version)
 	}
