@@ -43,39 +43,108 @@ var (
 )
 
 // Cache is the state of all blocks and sequences.
-type Cache struct{ o Options }
+type Cache struct {
+	o        Options
+	pool     pool
+	seqs     []sequence
+	freeSeqs []int32
+	idle     int     // sequences that are idle chains
+	pinned   []int32 // scratch of share
+	pending  []Op
+	handed   []Op  // out by the last Ops
+	count    Stats // what is counted since the start
+}
 
 // New returns an empty Cache.
-func New(o Options) *Cache { return &Cache{o: o} }
+func New(o Options) *Cache {
+	o.Blocks, o.Sequences = max(o.Blocks, 0), max(o.Sequences, 0)
+	c := &Cache{o: o, pool: newPool(o.Blocks), seqs: make([]sequence, o.Sequences), freeSeqs: make([]int32, o.Sequences)}
+	for i := range c.seqs {
+		c.seqs[i].id = int32(i)
+		c.freeSeqs[i] = int32(o.Sequences - 1 - i)
+	}
+	return c
+}
 
-// Open makes a table for tokens, which must not be empty. It holds the longest prefix of them that is in the cache, in whole
-// blocks and without the last token, which must be computed for its logits: see Table.Cached. It may end idle chains to get
-// a sequence. ErrNoSequence.
-func (c *Cache) Open(k Key, tokens []Token) (*Table, error) { return &Table{}, nil }
+// Open makes a table for tokens. It holds the longest prefix of them that is in the cache, in whole blocks and without the
+// last token, which must be computed for its logits: see Table.Cached. It may end idle chains to get a sequence.
+// ErrNoSequence.
+func (c *Cache) Open(k Key, tokens []Token) (*Table, error) {
+	if !c.hasSequence() {
+		return nil, ErrNoSequence
+	}
+	t := &Table{start: k.start()}
+	last, n := c.find(&t.start, tokens)
+	if n == 0 {
+		t.seq = c.sequence()
+	} else {
+		t.seq = c.share(last, n)
+	}
+	t.cached, t.computed = n*BlockTokens, n*BlockTokens
+	c.count.Queries += int64(len(tokens))
+	c.count.Hits += int64(t.cached)
+	return t, nil
+}
 
 // Fork makes a table that shares every computed token of t, those of its last, partial block too. It may end idle chains to
 // get a sequence. ErrNoSequence.
-func (c *Cache) Fork(t *Table) (*Table, error) { return &Table{}, nil }
-
-// Grow gives t the blocks for so many tokens in all, so that Append may follow. Cached blocks give way, the least recently
-// used first. A last, partial block that another table holds too is replaced by a copy. ErrNoBlocks.
-func (c *Cache) Grow(t *Table, tokens int) error { return nil }
-
-// Append says that these tokens were computed and follow the ones that t has. Grow must have made room for them. Each block
-// that is full now can be hit.
-func (c *Cache) Append(t *Table, tokens []Token) {}
-
-// Truncate leaves the first tokens of t, or all if it has fewer, and takes the blocks beyond, also those that Grow gave.
-// Where the cut would go through a block that another sequence holds too, t loses that block whole: see Table.Len. The
-// device follows even if nothing changes here, so Truncate(t, t.Len()) clears what an aborted step may have left.
-func (c *Cache) Truncate(t *Table, tokens int) {}
+func (c *Cache) Fork(t *Table) (*Table, error) {
+	if !c.hasSequence() {
+		return nil, ErrNoSequence
+	}
+	s := c.sequence()
+	for _, i := range t.seq.blocks[:blocksOf(t.computed)] {
+		c.hold(s, i)
+	}
+	c.fork(t.seq, s, t.computed)
+	return &Table{seq: s, start: t.start, cached: t.cached, computed: t.computed}, nil
+}
 
 // Close ends t. With keep its full blocks stay as an idle chain that can be hit. Without, its blocks are free but those that
 // others hold or that were kept before. A second Close does nothing.
-func (c *Cache) Close(t *Table, keep bool) {}
+func (c *Cache) Close(t *Table, keep bool) {
+	s := t.seq
+	if s == nil {
+		return
+	}
+	t.seq = nil
+	full := t.computed / BlockTokens
+	if keep && c.o.MaxIdle > 0 {
+		c.keep(s.blocks[:full])
+	}
+	for full > 0 && !c.worthKeeping(s.blocks[full-1]) {
+		full--
+	}
+	c.release(s, full)
+	if full == 0 || c.pool.blocks[s.blocks[full-1]].holders > 1 { // nothing, or a part of another sequence
+		c.release(s, 0)
+		c.end(s)
+	} else {
+		c.rest(s)
+	}
+	c.bound()
+}
 
 // Lookup returns how many of tokens Open would find. It changes nothing.
-func (c *Cache) Lookup(k Key, tokens []Token) int { return 0 }
+func (c *Cache) Lookup(k Key, tokens []Token) int {
+	start := k.start()
+	_, n := c.find(&start, tokens)
+	return n * BlockTokens
+}
 
 // Free returns how many blocks Grow can give: free ones and those that only idle chains hold.
-func (c *Cache) Free() int { return c.o.Blocks }
+func (c *Cache) Free() int { return len(c.pool.free) + c.pool.cached }
+
+// find returns the last block of the longest cached prefix of tokens but the last, and the number of its blocks.
+func (c *Cache) find(start *digest, tokens []Token) (last int32, n int) {
+	last = none
+	for d := *start; (n+1)*BlockTokens < len(tokens); n++ {
+		d = d.then((*[BlockTokens]Token)(tokens[n*BlockTokens:]))
+		i := c.pool.find(&d)
+		if i == none {
+			break
+		}
+		last = i
+	}
+	return last, n
+}
