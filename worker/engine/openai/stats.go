@@ -1,0 +1,132 @@
+package openai
+
+import (
+	"math"
+	"time"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
+
+// maxIDs is the most request ids that Stats names.
+const maxIDs = 1024
+
+// Stats says how busy the server is. Requests that it was just sent count at once; otherwise its own figures count, which
+// are as old as the last look. What it does not export is unknown.
+func (d *Driver) Stats() engine.Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.seen
+	s := engine.Stats{
+		MaxSequences: d.about.sequences(&d.o), KVBlockTokens: int(number(f.kvBlockTokens)),
+		PrefillPerSecond: d.rates.prefill.perSecond(), DecodePerSecond: d.rates.decode.perSecond(),
+		CacheQueries: whole(f.queries), CacheHits: whole(f.hits), Preemptions: whole(f.preempt),
+	}
+	s.KVBlocksTotal, s.KVBlocksUsed = f.blocks()
+	for c := range d.running {
+		if c.answering {
+			s.Running++
+		} else {
+			s.Waiting++
+		}
+		if len(s.RequestIDs) < maxIDs {
+			s.RequestIDs = append(s.RequestIDs, c.id)
+		}
+	}
+	if f.running != nil && f.waiting != nil {
+		all := max(s.Running+s.Waiting, int(*f.running)+int(*f.waiting))
+		s.Running = int(*f.running)
+		s.Waiting = max(all-s.Running, 0)
+	}
+	return s
+}
+
+// blocks returns how many KV blocks there are and how many are in use.
+func (f *figures) blocks() (total, used *int64) {
+	blocks := f.kvBlocks
+	if blocks == nil && f.kvTokensTotal != nil && f.kvBlockTokens != nil {
+		n := math.Floor(*f.kvTokensTotal / *f.kvBlockTokens)
+		blocks = &n
+	}
+	if blocks == nil {
+		return nil, nil
+	}
+	total = whole(blocks)
+	switch {
+	case f.kvUsage != nil:
+		n := math.Round(*f.kvUsage * *blocks)
+		used = whole(&n)
+	case f.kvTokensUsed != nil && f.kvBlockTokens != nil:
+		n := min(math.Ceil(*f.kvTokensUsed / *f.kvBlockTokens), *blocks)
+		used = whole(&n)
+	}
+	return total, used
+}
+
+func number(v *float64) float64 {
+	if v == nil {
+		return 0
+	}
+	return *v
+}
+
+func whole(v *float64) *int64 {
+	if v == nil {
+		return nil
+	}
+	n := int64(*v)
+	return &n
+}
+
+// rates are how fast a server works, by the differences of its counters.
+type rates struct {
+	last            time.Time
+	before          figures
+	prefill, decode rate
+}
+
+// add books what has been done since the last look.
+func (r *rates) add(now time.Time, f figures) {
+	took := now.Sub(r.last).Seconds()
+	if !r.last.IsZero() && took > 0 {
+		if tokens, ok := grown(r.before.generated, f.generated); ok && (tokens > 0 || number(r.before.running) > 0) {
+			r.decode.add(took, tokens)
+		}
+		tokens, ok := grown(r.before.prefilled, f.prefilled)
+		if seconds, known := grown(r.before.prefillSeconds, f.prefillSeconds); ok && known && seconds > 0 && tokens > 0 {
+			r.prefill.add(seconds, tokens)
+		}
+	}
+	r.last, r.before = now, f
+}
+
+// grown is how much a counter has grown.
+func grown(before, after *float64) (float64, bool) {
+	if before == nil || after == nil || *after < *before {
+		return 0, false
+	}
+	return *after - *before, true
+}
+
+// window is how many seconds of work a rate looks back on.
+const window = 10
+
+// rate is tokens per second over the last seconds in which there was work.
+type rate struct{ seconds, tokens float64 }
+
+// add lets older work fade, so that the sums stay those of one window.
+func (r *rate) add(seconds, tokens float64) {
+	r.seconds += seconds
+	r.tokens += tokens
+	if r.seconds > window {
+		keep := window / r.seconds
+		r.seconds, r.tokens = r.seconds*keep, r.tokens*keep
+	}
+}
+
+func (r *rate) perSecond() *float64 {
+	if r.seconds <= 0 {
+		return nil
+	}
+	v := r.tokens / r.seconds
+	return &v
+}
