@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
-	"github.com/ringfleet/ringfleet/worker/sampling"
 	"github.com/ringfleet/ringfleet/worker/scheduler"
 	"github.com/ringfleet/ringfleet/worker/weights"
 )
@@ -71,8 +70,7 @@ func (a *agent) try(ctx context.Context) error {
 	}
 	e, err := scheduler.New(loaded, scheduler.Options{
 		MaxSequences: a.o.MaxSequences, MaxWaiting: a.o.MaxWaiting, StepTokens: scheduler.StepTokensCPU,
-		Sampler: func(s engine.Sampling) scheduler.Sampler { return sampler{sampling.New(s, sampling.Options{})} },
-		Clock:   a.clock, Log: a.log, Broken: a.engineLost,
+		Clock: a.clock, Log: a.log, Broken: a.engineLost,
 	})
 	if err != nil {
 		return errors.Join(err, loaded.Executor.Close())
@@ -84,17 +82,6 @@ func (a *agent) try(ctx context.Context) error {
 	a.log.Info("The model is loaded", "file", path, "architecture", header.Architecture, "device", loaded.Info.Caps.Device,
 		"contextTokens", loaded.Info.ContextTokens, "kvTokens", loaded.Info.Caps.KVTokens, "milliseconds", a.clock.Since(begun).Milliseconds())
 	return nil
-}
-
-// sampler accepts each token that it chooses.
-type sampler struct{ *sampling.Sampler }
-
-func (s sampler) Next(logits []float32) (engine.Token, error) {
-	c, err := s.Sampler.Next(logits)
-	if err == nil {
-		s.Accept(c.Token)
-	}
-	return c.Token, err
 }
 
 // fingerprint changes when the weights may have: names, sizes and times of the files in dir, and of the one that is

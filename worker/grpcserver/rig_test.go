@@ -20,6 +20,7 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
 	"github.com/ringfleet/ringfleet/worker/grpcserver/tlstest"
 	"github.com/ringfleet/ringfleet/worker/metrics"
+	choosing "github.com/ringfleet/ringfleet/worker/sampling"
 	"github.com/ringfleet/ringfleet/worker/scheduler"
 )
 
@@ -87,22 +88,24 @@ func (l *lines) all() []string {
 
 type greedy struct{}
 
-func (greedy) Next(logits []float32) (engine.Token, error) {
+func (greedy) Next(logits []float32) (choosing.Choice, error) {
 	best := 0
 	for i, v := range logits {
 		if v > logits[best] {
 			best = i
 		}
 	}
-	return engine.Token(best), nil
+	return choosing.Choice{Token: engine.Token(best)}, nil
 }
+
+func (greedy) Accept(engine.Token) {}
 
 func newRig(t *testing.T, device sim.Options) *rig {
 	t.Helper()
 	device.ContextTokens, device.Sequences, device.KVTokens, device.Clock = 256, 2, 512, clock.RealClock{}
 	e, err := scheduler.New(sim.New(device), scheduler.Options{
 		MaxSequences: 2, MaxWaiting: 2, StepTokens: 32, Clock: clock.RealClock{}, Log: logr.Discard(),
-		Sampler: func(engine.Sampling) scheduler.Sampler { return greedy{} },
+		Sampler: func(engine.Sampling, choosing.Options) scheduler.Sampler { return greedy{} },
 	})
 	if err != nil {
 		t.Fatal(err)

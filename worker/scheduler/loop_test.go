@@ -12,11 +12,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
-	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
+	"github.com/ringfleet/ringfleet/worker/sampling"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,33 +24,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // hang is the time after which a test counts as stuck.
 const hang = 60 * time.Second
 
-// greedy takes the largest logit.
-type greedy struct{}
-
-func (greedy) Next(logits []float32) (engine.Token, error) {
-	best := 0
-	for i, v := range logits {
-		if v > logits[best] {
-			best = i
-		}
-	}
-	return engine.Token(best), nil
-}
-
 // stuck can't choose.
-type stuck struct{}
+type stuck struct{ Sampler }
 
 var errStuck = errors.New("nothing to choose from")
 
-func (stuck) Next([]float32) (engine.Token, error) { return 0, errStuck }
+func (stuck) Next([]float32) (sampling.Choice, error) { return sampling.Choice{}, errStuck }
 
 func TestARequestWhoseTokenCanNotBeChosenEndsAlone(t *testing.T) {
 	r := newRig(t, &gate{}, small("hi"), func(o *Options) {
-		o.Sampler = func(s engine.Sampling) Sampler {
+		o.Sampler = func(s engine.Sampling, o sampling.Options) Sampler {
 			if s.Seed == 7 {
 				return stuck{}
 			}
-			return greedy{}
+			return sampling.New(s, o)
 		}
 	})
 	bad := ask("a", 5)
@@ -107,9 +94,8 @@ func newRig(t *testing.T, g *gate, device sim.Options, change func(*Options)) *r
 	loaded := sim.New(device)
 	r := &rig{gate: g, device: loaded.Executor.(*sim.Device), broken: make(chan error, 1), clock: c}
 	o := Options{
-		MaxSequences: 4, MaxWaiting: 64, StepTokens: 32, Clock: clock.PassiveClock(c), Log: logr.Discard(),
-		Sampler: func(engine.Sampling) Sampler { return greedy{} },
-		Broken:  func(err error) { r.broken <- err },
+		MaxSequences: 4, MaxWaiting: 64, StepTokens: 32, Clock: c, Log: logr.Discard(),
+		Broken: func(err error) { r.broken <- err },
 	}
 	if change != nil {
 		change(&o)
@@ -349,14 +335,14 @@ func TestADeviceWithFewerCellsThanItSaysLosesOnlyTheYoungest(t *testing.T) {
 }
 
 func TestAReaderThatNeverReadsIsCancelled(t *testing.T) {
-	o := newOutput(1)
-	chunk := engine.Chunk{Text: strings.Repeat("x", maxUnread/2)}
+	o := newOutput(1, 1)
+	chunk := &engine.Chunk{Text: strings.Repeat("x", maxUnread/2)}
 	for range 2 {
 		if !o.push(chunk) {
 			t.Fatal("1 MiB was too much")
 		}
 	}
-	if o.push(engine.Chunk{Text: "x"}) {
+	if o.push(&engine.Chunk{Text: "x"}) {
 		t.Fatal("more than 1 MiB was accepted")
 	}
 }
@@ -387,8 +373,8 @@ func TestRequestsThatCanNeverRunNameTheirField(t *testing.T) {
 		field   string
 	}{
 		"a token outside the vocabulary": {engine.Request{Prompt: engine.Prompt{Tokens: []engine.Token{258}}}, "prompt"},
-		"an empty text":                  {engine.Request{}, "messages"},
-		"a prompt beyond the context":    {engine.Request{Prompt: engine.Prompt{Text: strings.Repeat("x", 256)}}, "messages"},
+		"an empty text":                  {engine.Request{}, "prompt"},
+		"a prompt beyond the context":    {engine.Request{Prompt: engine.Prompt{Text: strings.Repeat("x", 256)}}, "prompt"},
 		"max_tokens beyond the context":  {engine.Request{Prompt: engine.Prompt{Text: "x"}, MaxTokens: 256}, "max_tokens"},
 	} {
 		t.Run(name, func(t *testing.T) {

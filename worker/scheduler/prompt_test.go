@@ -39,8 +39,7 @@ func TestFewPromptsAreTokenisedTogetherAndTheOthersWaitAsLongAsTheirCallers(t *t
 	loaded := sim.New(device)
 	v := &counted{Vocabulary: loaded.Vocabulary, begun: make(chan struct{}, calls), may: make(chan struct{})}
 	loaded.Vocabulary = v
-	e, err := New(loaded, Options{MaxSequences: 4, MaxWaiting: 64, StepTokens: 32, Clock: clock.RealClock{}, Log: logr.Discard(),
-		Sampler: func(engine.Sampling) Sampler { return greedy{} }})
+	e, err := New(loaded, Options{MaxSequences: 4, MaxWaiting: 64, StepTokens: 32, Clock: clock.RealClock{}, Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}

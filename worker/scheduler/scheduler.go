@@ -1,163 +1,108 @@
 // Package scheduler makes an engine.Engine of an engine.Executor. It decides which tokens run in the next step: requests
 // join and leave at every step, running streams come first, and prompts are computed in chunks of what the step's token
-// budget leaves. It books KV cells in blocks of 16 before a request starts, so that no request can run out of them.
-// Deciding is pure (this file, batch.go, policy.go, text.go); loop.go holds the one goroutine that talks to the Executor.
-// The package never chooses a token (Options.Sampler does), knows no model or device, and judges no priority: first
-// come, first served.
+// budget leaves. One order rules who starts first, whose prompt is computed first and who gives way last: by priority, and
+// first come first served within one, where waiting outweighs priority in the long run. So the first in that order always
+// finishes, and by and by everyone does.
+//
+// Deciding is pure and knows time only as a count of steps: request.go, state.go, admit.go, batch.go, apply.go, turn.go,
+// gather.go and, for what is said of tokens, text.go and voice.go. loop.go holds the one goroutine that talks to the
+// Executor. Which blocks and sequences hold what is package kvcache's to decide, which token comes next package
+// sampling's. The package knows no model and no device.
 package scheduler
 
 import (
-	"slices"
+	"context"
+	"sync"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// phase is where a request is in its life.
-type phase int
-
-const (
-	queued phase = iota
-	prefilling
-	decoding
-	ended
-)
-
-// request is a request inside the scheduler.
-type request struct {
-	id     string
-	prompt []engine.Token
-	grant  grant
-	text   text
-
-	phase     phase
-	seq       engine.Seq
-	blocks    int          // booked KV blocks
-	computed  int          // tokens whose cells are written
-	last      engine.Token // sampled and not computed yet; while decoding
-	generated int
-
-	sampler Sampler
-	out     *output
-}
-
-// pieces is what the scheduler needs of a vocabulary.
-type pieces interface {
-	Piece(t engine.Token) []byte
-	EndsGeneration(t engine.Token) bool
-}
-
-// state is all that the next batch depends on. It has no lock, no clock and no goroutine.
-type state struct {
+// scheduler is an engine.Engine.
+type scheduler struct {
+	loaded *engine.Loaded
+	opts   Options
 	limits limits
-	vocab  pieces
+	wake   chan struct{}
+	stop   context.CancelFunc
+	done   chan struct{} // closed when the goroutine has ended
+	desks  chan struct{} // holds a token for each prompt that is being rendered or tokenised
+	err    error         // of closing the executor; read after done
 
-	queue      []*request // first come first
-	active     []*request // hold a sequence, in order of admission
-	freeSeqs   []engine.Seq
-	freeBlocks int
-	drops      []engine.KVOp // sequences to be freed by the next step
+	mu       sync.Mutex // guards the rest; held for microseconds, never during a step
+	state    *state
+	gather   gather
+	coming   int   // Generate calls that are not queued yet
+	current  *plan // the step under way, where it can be aborted
+	abort    context.CancelFunc
+	controls controls
+	records  []RequestRecord // of requests that ended, not yet told
+	prefill  rate
+	decode   rate
+	draining bool
+	closed   error         // why no request is taken any more
+	broken   error         // why the executor can't go on
+	changed  chan struct{} // closed and replaced whenever a request or a change of adapters ends
 }
 
-// event is output of one request. Its chunk ends the request when it has a finish reason.
-type event struct {
-	request *request
-	chunk   engine.Chunk
-	full    bool // the request ended because no KV block was free
-}
-
-func newState(l limits, vocab pieces) *state {
-	s := &state{limits: l, vocab: vocab, freeBlocks: l.blocks}
-	for seq := l.sequences - 1; seq >= 0; seq-- {
-		s.freeSeqs = append(s.freeSeqs, engine.Seq(seq))
+// New starts a scheduler for a loaded model. Close it to free the model.
+func New(loaded *engine.Loaded, o Options) (engine.Engine, error) {
+	caps := loaded.Executor.Caps()
+	o = o.withDefaults(caps)
+	l, err := newLimits(o, loaded.Info, caps)
+	if err != nil {
+		return nil, err
 	}
-	return s
-}
-
-// arrive queues r, or returns engine.ErrBusy. Requests for which a sequence is free don't count as waiting.
-func (s *state) arrive(r *request) error {
-	if s.full() {
-		return engine.ErrBusy
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &scheduler{
+		loaded: loaded, opts: o, limits: l,
+		wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}), desks: make(chan struct{}, desks),
+		state: newState(l, loaded.Vocabulary), gather: gather{window: o.Gather}, changed: make(chan struct{}),
 	}
-	s.queue = append(s.queue, r)
-	return nil
+	go s.run(ctx)
+	return s, nil
 }
 
-func (s *state) full() bool { return len(s.queue) >= s.limits.waiting+len(s.freeSeqs) }
-
-// end takes r out at any stage. What it held is free for the next step.
-func (s *state) end(r *request) {
-	switch r.phase {
-	case queued:
-		if i := slices.Index(s.queue, r); i >= 0 {
-			s.queue = slices.Delete(s.queue, i, i+1)
-		}
-	case prefilling, decoding:
-		s.active = slices.Delete(s.active, slices.Index(s.active, r), slices.Index(s.active, r)+1)
-		s.drops = append(s.drops, engine.KVOp{Kind: engine.KVDrop, Dst: r.seq})
-		s.freeSeqs = append(s.freeSeqs, r.seq)
-		s.freeBlocks += r.blocks
-		r.blocks = 0
-	}
-	r.phase = ended
+// Info describes the loaded model, and what this package adds to what the device can do.
+func (s *scheduler) Info() engine.Info {
+	info := s.loaded.Info
+	info.Caps.Logprobs = true
+	info.Caps.JSONObject = s.opts.JSONObject != nil
+	info.Caps.Tools = info.Caps.Tools && s.loaded.Splitter != nil
+	return info
 }
 
-// apply books a finished step: tokens holds the sampled token of each item that asked for logits. Requests that ended
-// while the step ran are passed over.
-func (s *state) apply(p *plan, tokens []engine.Token) []event {
-	var out []event
-	for i, r := range p.requests {
-		if r.phase == ended {
-			continue
-		}
-		item := p.batch.Items[i]
-		r.computed += len(item.Tokens)
-		if item.Logits {
-			if e, ok := s.sampled(r, tokens[i]); ok {
-				out = append(out, e)
-			}
+// cancel ends r at any stage; a request that has ended stays as it is.
+func (s *scheduler) cancel(r *request, why error) {
+	s.mu.Lock()
+	if !r.done() {
+		s.state.end(r)
+		s.leave(r, why)
+		if s.current != nil && s.current.worthless() {
+			s.abort()
 		}
 	}
-	return out
+	s.mu.Unlock()
+	r.out.end(why)
+	s.nudge()
 }
 
-// undo takes a step back that the executor refused without a change.
-func (s *state) undo(p *plan) {
-	s.drops = append(slices.Clone(p.batch.KV), s.drops...)
-}
-
-// sampled gives r its next token, and ends r where that was the last one. It returns false where there is nothing to
-// send yet.
-func (s *state) sampled(r *request, t engine.Token) (event, bool) {
-	r.phase, r.last = decoding, t
-	r.generated++
-	e := event{request: r}
-	if s.vocab.EndsGeneration(t) {
-		e.chunk.Text, e.chunk.Tokens = r.text.flush()
-		return s.finish(e, engine.FinishStop), true
+// leave books that r has ended. s.mu is held.
+func (s *scheduler) leave(r *request, why error) {
+	s.announce()
+	if s.opts.Observer != nil {
+		s.records = append(s.records, r.record(s.opts.Clock.Now(), why))
 	}
-	var stopped bool
-	e.chunk.Text, e.chunk.Tokens, stopped = r.text.push(t, s.vocab.Piece(t))
-	switch {
-	case stopped:
-		return s.finish(e, engine.FinishStop), true
-	case r.generated >= r.grant.limit:
-	case s.reserve(r, r.computed+1):
-		return e, e.chunk.Text != "" || len(e.chunk.Tokens) > 0
+}
+
+// announce tells those who wait for requests or changes of adapters to end. s.mu is held.
+func (s *scheduler) announce() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *scheduler) nudge() {
+	select {
+	case s.wake <- struct{}{}:
 	default:
-		e.full = true
 	}
-	text, rest := r.text.flush()
-	e.chunk.Text += text
-	e.chunk.Tokens = append(e.chunk.Tokens, rest...)
-	return s.finish(e, engine.FinishLength), true
 }
-
-func (s *state) finish(e event, why engine.FinishReason) event {
-	e.chunk.Finish = why
-	e.chunk.Usage = engine.Usage{Prompt: len(e.request.prompt), Completion: e.request.generated}
-	s.end(e.request)
-	return e
-}
-
-// size returns how many requests are inside.
-func (s *state) size() int { return len(s.queue) + len(s.active) }

@@ -4,28 +4,37 @@ import (
 	"context"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/kvcache"
 )
 
 // maxIDs is the most request ids that Stats names.
 const maxIDs = 1024
 
-// Stats says how busy the engine is now. Blocks count as used from the moment that they are booked.
+// Stats says how busy the engine is now. Each choice of a request counts by itself. Blocks count as used while a running
+// sequence holds them, and as cached while they are only there to be hit.
 func (s *scheduler) Stats() engine.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	total := int64(s.limits.blocks)
-	used := total - int64(s.state.freeBlocks)
-	cached := int64(0)
+	kv, t := s.state.cache.Stats(), s.state.totals
+	total, used, cached, evictions := int64(kv.Total), int64(kv.Active), int64(kv.Cached), kv.Evictions
 	st := engine.Stats{
-		Running: len(s.state.active), Waiting: len(s.state.queue), MaxSequences: s.limits.sequences,
-		KVBlockTokens: blockTokens, KVBlocksTotal: &total, KVBlocksUsed: &used, KVBlocksCached: &cached,
+		Running: len(s.state.active), Waiting: len(s.state.queue) + len(s.controls.embeds), MaxSequences: s.limits.sequences,
+		KVBlockTokens: kvcache.BlockTokens, KVBlocksTotal: &total, KVBlocksUsed: &used, KVBlocksCached: &cached,
 		PrefillPerSecond: s.prefill.perSecond(), DecodePerSecond: s.decode.perSecond(),
+		CacheQueries: &t.queries, CacheHits: &t.hits, Preemptions: &t.preemptions, Evictions: &evictions,
 	}
-	for _, list := range [][]*request{s.state.active, s.state.queue} {
+	seen := map[*request]bool{}
+	for _, list := range [][]*run{s.state.active, s.state.queue} {
 		for _, r := range list {
-			if len(st.RequestIDs) < maxIDs {
-				st.RequestIDs = append(st.RequestIDs, r.id)
+			if len(st.RequestIDs) < maxIDs && !seen[r.request] {
+				seen[r.request] = true
+				st.RequestIDs = append(st.RequestIDs, r.request.id)
 			}
+		}
+	}
+	for _, e := range s.controls.embeds {
+		if len(st.RequestIDs) < maxIDs {
+			st.RequestIDs = append(st.RequestIDs, e.id)
 		}
 	}
 	return st
@@ -46,13 +55,13 @@ func (s *scheduler) Drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()
 		s.draining = true
-		left, ended := s.state.size(), s.ended
+		left, changed := s.state.size()+len(s.controls.embeds), s.changed
 		s.mu.Unlock()
 		if left == 0 {
 			return nil
 		}
 		select {
-		case <-ended:
+		case <-changed:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -3,38 +3,41 @@ package scheduler
 import (
 	"errors"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// maxUnread is how much output may lie unread before a request is cancelled, in bytes. A token counts 4.
+// maxUnread is how much output may lie unread before a request is cancelled, in bytes. A token counts 4, a log probability
+// what it takes.
 const maxUnread = 1 << 20
 
 // ErrSlowReader ends a request whose output was not read: 1 MiB of it lay unread.
 var ErrSlowReader = errors.New("request was cancelled: 1 MiB of its output lay unread")
 
-// output is the stream of one request. The loop pushes into it and never waits; chunks that were not read yet become
-// one.
+// output is the stream of one request. The loop pushes into it and never waits; chunks of one choice that were not read yet
+// become one.
 type output struct {
 	prompt int
 	cancel func(error) // ends the request in the scheduler
 	ready  chan struct{}
 
 	mu     sync.Mutex // guards the rest; nothing is called with it held
-	unread engine.Chunk
+	unread []engine.Chunk
 	bytes  int
-	err    error // what Next returns once everything is read; io.EOF after a finish
+	open   int   // choices that have not finished
+	err    error // what Next returns once everything is read; io.EOF after the last finish
 }
 
-func newOutput(prompt int) *output {
-	return &output{prompt: prompt, ready: make(chan struct{}, 1)}
+func newOutput(prompt, choices int) *output {
+	return &output{prompt: prompt, open: choices, ready: make(chan struct{}, 1)}
 }
 
 // PromptTokens is the length of the prompt.
 func (o *output) PromptTokens() int { return o.prompt }
 
-// Next waits for output and returns all there is.
+// Next waits for output and returns all there is of one choice.
 func (o *output) Next() (engine.Chunk, error) {
 	for {
 		if chunk, ok, err := o.take(); ok {
@@ -48,13 +51,18 @@ func (o *output) Next() (engine.Chunk, error) {
 func (o *output) take() (engine.Chunk, bool, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.unread.Text != "" || len(o.unread.Tokens) > 0 || o.unread.Finish != "" {
-		chunk := o.unread
-		o.unread, o.bytes = engine.Chunk{}, 0
+	if len(o.unread) > 0 {
+		chunk := o.unread[0]
+		o.unread = slices.Delete(o.unread, 0, 1)
+		if o.bytes -= weight(&chunk); len(o.unread) > 0 {
+			o.signal() // for another reader
+		} else {
+			o.bytes = 0
+		}
 		return chunk, true, nil
 	}
 	if o.err != nil {
-		o.signal() // for another reader
+		o.signal()
 		return engine.Chunk{}, true, o.err
 	}
 	return engine.Chunk{}, false, nil
@@ -66,22 +74,52 @@ func (o *output) Close() error {
 	return nil
 }
 
-// push adds output. It returns false where too much lies unread.
-func (o *output) push(c engine.Chunk) bool {
+// push adds output, of which it keeps copies. It returns false where too much lies unread.
+func (o *output) push(c *engine.Chunk) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.err != nil {
 		return true
 	}
-	o.unread.Text += c.Text
-	o.unread.Tokens = append(o.unread.Tokens, c.Tokens...)
-	o.bytes += len(c.Text) + 4*len(c.Tokens)
+	o.bytes += weight(c)
 	if c.Finish != "" {
-		o.unread.Finish, o.unread.Usage = c.Finish, c.Usage
-		o.err = io.EOF
+		if o.open--; o.open == 0 {
+			o.err = io.EOF
+		}
 	}
+	o.add(c)
 	o.signal()
 	return o.bytes <= maxUnread
+}
+
+// add joins c to the last chunk of its choice, or appends it.
+func (o *output) add(c *engine.Chunk) {
+	for i := len(o.unread) - 1; i >= 0; i-- {
+		if o.unread[i].Choice == c.Choice {
+			if join(&o.unread[i], c) {
+				return
+			}
+			break
+		}
+	}
+	kept := *c
+	kept.Tokens, kept.Logprobs, kept.ToolCalls = slices.Clone(c.Tokens), slices.Clone(c.Logprobs), slices.Clone(c.ToolCalls)
+	o.unread = append(o.unread, kept)
+}
+
+// weight is about how many bytes a chunk takes.
+func weight(c *engine.Chunk) int {
+	n := len(c.Text) + len(c.Reasoning) + 4*len(c.Tokens)
+	for _, call := range c.ToolCalls {
+		n += len(call.ID) + len(call.Name) + len(call.Arguments)
+	}
+	for _, l := range c.Logprobs {
+		n += 64 + len(l.Bytes)
+		for _, top := range l.Top {
+			n += 64 + len(top.Bytes)
+		}
+	}
+	return n
 }
 
 // end makes Next return err once everything is read. Only the first end counts.

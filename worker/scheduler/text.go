@@ -11,77 +11,95 @@ import (
 // unfinished UTF-8 character (at most 3), and the longest end of the text that may still become a stop string. A token
 // is handed out together with the last of its text, so that tokens sent and text sent always agree.
 type text struct {
-	stops  []string
-	broken []byte // an unfinished character
-	held   string // whole characters that may begin a stop string
+	stops   []string
+	broken  []byte // an unfinished character
+	held    string // whole characters that may begin a stop string
+	stopped bool   // by a stop string: nothing follows
 
 	produced int // bytes of whole characters so far, held ones included
+	sent     int // bytes that were sent
 	tokens   []spelled
 }
 
 // spelled is a token that was not handed out yet, and the range of its text in what was produced.
 type spelled struct {
 	token      engine.Token
+	logprob    *engine.Logprob // where asked for
 	start, end int
 }
 
-// push adds a token and its bytes. It returns what may be sent now, and whether a stop string was completed; then the
-// text ends before it, and nothing must follow.
-func (t *text) push(token engine.Token, piece []byte) (out string, tokens []engine.Token, stopped bool) {
-	start := t.produced
+// push adds a token and its bytes, and returns what may be sent now. A stop string that is completed by it ends the text
+// before it, unless it isn't armed yet; then it is text as any.
+func (t *text) push(token spelled, piece []byte, armed bool) string {
+	token.start = t.produced
 	whole := t.decode(piece)
 	t.produced += len(whole)
-	end := t.produced
+	token.end = t.produced
 	if len(t.broken) > 0 {
-		end++ // its text is complete with the next character only
+		token.end++ // its text is complete with the next character only
 	}
-	t.tokens = append(t.tokens, spelled{token, start, end})
+	t.tokens = append(t.tokens, token)
+	if len(t.stops) == 0 {
+		t.sent = t.produced
+		return whole
+	}
 
 	t.held += whole
-	if at := firstStop(t.held, t.stops); at >= 0 {
-		out = t.held[:at]
-		sent := t.produced - len(t.held) + at
-		t.held, t.broken = "", nil
-		return out, t.take(func(s spelled) bool { return s.start < sent }), true
+	passed := 0
+	for {
+		at, end := firstStop(t.held[passed:], t.stops)
+		if at < 0 {
+			break
+		}
+		if armed {
+			out := t.held[:passed+at]
+			t.sent += len(out)
+			t.held, t.broken, t.stopped = "", nil, true
+			return out
+		}
+		passed += end
 	}
-	keep := possibleStop(t.held, t.stops)
-	out = t.held[:len(t.held)-keep]
+	keep := possibleStop(t.held[passed:], t.stops)
+	out := t.held[:len(t.held)-keep]
 	t.held = t.held[len(t.held)-keep:]
-	sent := t.produced - keep
-	return out, t.take(func(s spelled) bool { return s.end <= sent }), false
+	t.sent += len(out)
+	return out
 }
 
 // flush returns all that is still held, for a text that ends without a stop string. An unfinished character becomes
 // U+FFFD.
-func (t *text) flush() (string, []engine.Token) {
+func (t *text) flush() string {
+	if t.stopped {
+		return ""
+	}
 	out := t.held
 	if len(t.broken) > 0 {
 		out += string(utf8.RuneError)
+		t.produced++
 	}
 	t.held, t.broken = "", nil
-	return out, t.take(func(spelled) bool { return true })
-}
-
-// take removes and returns the leading tokens for which ready holds.
-func (t *text) take(ready func(spelled) bool) []engine.Token {
-	n := 0
-	for n < len(t.tokens) && ready(t.tokens[n]) {
-		n++
-	}
-	if n == 0 {
-		return nil
-	}
-	out := make([]engine.Token, n)
-	for i, s := range t.tokens[:n] {
-		out[i] = s.token
-	}
-	t.tokens = append(t.tokens[:0], t.tokens[n:]...)
+	t.sent = t.produced
 	return out
 }
+
+// ready is how many tokens may be handed out: those all of whose text was sent, or, after a stop string, any of it.
+func (t *text) ready() int {
+	n := 0
+	for n < len(t.tokens) && (t.tokens[n].end <= t.sent || t.stopped && t.tokens[n].start < t.sent) {
+		n++
+	}
+	return n
+}
+
+// drop forgets the first n tokens.
+func (t *text) drop(n int) { t.tokens = append(t.tokens[:0], t.tokens[n:]...) }
 
 // decode returns the whole characters of what is broken followed by piece, and keeps an unfinished one at the end.
 // Bytes that can't be UTF-8 become U+FFFD.
 func (t *text) decode(piece []byte) string {
+	if len(t.broken) == 0 && utf8.Valid(piece) {
+		return string(piece)
+	}
 	b := append(t.broken, piece...)
 	var out strings.Builder
 	for len(b) > 0 && utf8.FullRune(b) {
@@ -93,10 +111,10 @@ func (t *text) decode(piece []byte) string {
 	return out.String()
 }
 
-// firstStop returns where the stop string begins that is complete first, or -1. Of several that are complete at the
-// same byte the one that begins first counts, so that the answer does not depend on where tokens end.
-func firstStop(s string, stops []string) int {
-	begin, end := -1, len(s)+1
+// firstStop returns where the stop string that is complete first begins and ends, or -1. Of several that are complete at
+// the same byte the one that begins first counts, so that the answer does not depend on where tokens end.
+func firstStop(s string, stops []string) (begin, end int) {
+	begin, end = -1, len(s)+1
 	for _, stop := range stops {
 		at := strings.Index(s, stop)
 		if at < 0 {
@@ -106,7 +124,7 @@ func firstStop(s string, stops []string) int {
 			begin, end = at, e
 		}
 	}
-	return begin
+	return begin, end
 }
 
 // possibleStop returns the length of the longest end of s that a stop string begins with, without being all of it.

@@ -20,9 +20,9 @@ func feed(t *testing.T, x *text, s string, cuts []byte) (out string, stopped boo
 		}
 		piece := s[i:min(i+width, len(s))]
 		i += len(piece)
-		got, tokens, stop := x.push(engine.Token(n), []byte(piece))
-		for _, k := range tokens {
-			if int(k) != sent {
+		got := x.push(spelled{token: engine.Token(n)}, []byte(piece), true)
+		for ; x.ready() > 0; x.drop(1) {
+			if k := x.tokens[0].token; int(k) != sent {
 				t.Fatalf("token %d came out where %d was due", k, sent)
 			}
 			sent++
@@ -34,7 +34,7 @@ func feed(t *testing.T, x *text, s string, cuts []byte) (out string, stopped boo
 			t.Fatalf("%d bytes of a character are held", len(x.broken))
 		}
 		b.WriteString(got)
-		if stop {
+		if x.stopped {
 			return b.String(), true
 		}
 	}
@@ -77,8 +77,7 @@ func FuzzStopHoldback(f *testing.F) {
 			if n := possibleStop(s, stops); len(x.broken) == 0 && len(x.held) != n {
 				t.Fatalf("%q is held, the longest possible stop is %d bytes", x.held, n)
 			}
-			rest, _ := x.flush()
-			got += rest
+			got += x.flush()
 		}
 		if got != want || stopped != wantStop {
 			t.Fatalf("got %q (stopped %v), want %q (stopped %v) for %q, stops %q", got, stopped, want, wantStop, s, stops)
@@ -93,16 +92,15 @@ func FuzzUTF8Holdback(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s, cuts []byte) {
 		x := &text{}
 		got, _ := feed(t, x, string(s), cuts)
-		rest, _ := x.flush()
-		got += rest
+		got += x.flush()
 		if !utf8.ValidString(got) {
 			t.Fatalf("%q is not UTF-8", got)
 		}
 		if utf8.Valid(s) && got != string(s) {
 			t.Fatalf("got %q, want %q", got, s)
 		}
-		if len(x.tokens) != 0 {
-			t.Fatalf("%d tokens were not handed out", len(x.tokens))
+		if len(x.tokens) != x.ready() {
+			t.Fatalf("%d tokens were not handed out", len(x.tokens)-x.ready())
 		}
 	})
 }
@@ -122,9 +120,35 @@ func TestTokensComeOutWithTheLastOfTheirText(t *testing.T) {
 		{"Pxyz", "", 1, true},       // the stop; only the token that gave b is partly out
 	}
 	for i, s := range steps {
-		out, tokens, stopped := x.push(engine.Token(i), []byte(s.piece))
-		if out != s.out || len(tokens) != s.tokens || stopped != s.stopped {
-			t.Fatalf("step %d: got %q, %d tokens, stopped %v; want %q, %d, %v", i, out, len(tokens), stopped, s.out, s.tokens, s.stopped)
+		out, tokens := x.push(spelled{token: engine.Token(i)}, []byte(s.piece), true), x.ready()
+		x.drop(tokens)
+		if out != s.out || tokens != s.tokens || x.stopped != s.stopped {
+			t.Fatalf("step %d: got %q, %d tokens, stopped %v; want %q, %d, %v", i, out, tokens, x.stopped, s.out, s.tokens, s.stopped)
 		}
+	}
+}
+
+func TestAStopStringCountsOnlyWhenArmed(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		armedAt    int // bytes
+		want       string
+	}{
+		{"before", "a END b", 7, "a END b"},
+		{"across", "a END b", 4, "a "},
+		{"after", "END b END", 5, "END b "},
+		{"overlapping", "ENDEND", 4, "END"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x, got := &text{stops: []string{"END"}}, ""
+			for i := range len(c.text) {
+				if got += x.push(spelled{}, []byte{c.text[i]}, i >= c.armedAt); x.stopped {
+					break
+				}
+			}
+			if got += x.flush(); got != c.want {
+				t.Fatalf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }

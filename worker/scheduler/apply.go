@@ -1,0 +1,152 @@
+package scheduler
+
+import (
+	"time"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/kvcache"
+	"github.com/ringfleet/ringfleet/worker/sampling"
+)
+
+// event is output of one request, or its end where err is set. A chunk may end its choice.
+type event struct {
+	request *request
+	chunk   engine.Chunk
+	err     error
+}
+
+// apply books a finished step whose draws have been made. now is for the Observer's figures only, which seen gets. The
+// events are valid until the next call, the slices in their chunks too.
+func (s *state) apply(p *plan, now time.Time, seen *StepRecord) []event {
+	for i, r := range p.runs {
+		s.cache.Append(r.table, s.raw(p.batch.Items[i].Tokens))
+		r.busy = 0
+		if r.phase == ended {
+			s.close(r)
+		} else if r.request.started.IsZero() {
+			r.request.started = now.Add(-seen.Took)
+		}
+	}
+	s.events = s.events[:0]
+	for _, d := range p.draws {
+		if d.run.phase == unborn {
+			s.fork(d.run)
+		}
+	}
+	for i := range p.draws {
+		switch d := &p.draws[i]; {
+		case d.run.phase == ended:
+		case d.err != nil:
+			s.end(d.run.request)
+			s.events = append(s.events, event{request: d.run.request, err: d.err})
+		default:
+			d.run.timed(now, seen)
+			s.chosen(d.run, d.choice)
+		}
+	}
+	return s.events
+}
+
+// aborted books a step that was broken off: nothing was computed, and what the device has in the items' cells is cleared.
+func (s *state) aborted(p *plan) {
+	for _, r := range p.runs {
+		s.cache.Truncate(r.table, r.table.Len())
+		s.given++
+		r.busy = 0
+		if r.phase == ended {
+			s.close(r)
+		}
+	}
+}
+
+// refused books a step that the device refused without a change, for want of cells that it said were there. From then on
+// nothing is kept that nobody uses. It returns false where that alone can't help, so that a request must go.
+func (s *state) refused(p *plan) bool {
+	s.cache.Unrun()
+	s.frugal = true
+	for _, r := range p.runs {
+		r.busy = 0
+		if r.phase == ended {
+			s.close(r)
+		}
+	}
+	if s.cache.Stats().Cached == 0 {
+		return false
+	}
+	if t, err := s.cache.Open(kvcache.Key{}, nil); err == nil {
+		_ = s.cache.Grow(t, s.cache.Free()*kvcache.BlockTokens) // all that is cached gives way
+		s.cache.Close(t, false)
+	}
+	return true
+}
+
+// fork lets a choice go its own way from where the first one has computed the prompt. Where no sequence is free it waits
+// for one, and finds most of its prompt in the cache then.
+func (s *state) fork(r *run) {
+	first := r.request.runs[0]
+	r.tokens = append(make([]engine.Token, 0, cap(first.tokens)), first.tokens...)
+	if len(s.active) < s.limits.sequences {
+		if t, err := s.cache.Fork(first.table); err == nil {
+			r.phase, r.table = running, t
+			s.active = insert(s.active, r)
+			return
+		}
+	}
+	s.wait(r)
+}
+
+// timed books a token's time.
+func (r *run) timed(now time.Time, seen *StepRecord) {
+	switch {
+	case r.request.first.IsZero():
+		r.request.first = now
+		seen.FirstTokens = append(seen.FirstTokens, now.Sub(r.request.arrived))
+	case !r.last.IsZero():
+		seen.TokenGaps = append(seen.TokenGaps, now.Sub(r.last))
+	}
+	r.last = now
+}
+
+// chosen gives r its next token, and ends r where that was the last one.
+func (s *state) chosen(r *run, c sampling.Choice) {
+	r.tokens = append(r.tokens, c.Token)
+	r.generated++
+	g, v := r.request.grant, &r.voice
+	armed := r.generated > g.least // before that neither the model's end nor a stop string counts
+	if s.vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS && armed {
+		s.finish(r, engine.FinishStop)
+		return
+	}
+	stopped := v.say(c, s.vocab, r.generated >= g.least)
+	switch {
+	case stopped:
+		s.finish(r, engine.FinishStop)
+	case r.generated >= g.most:
+		s.finish(r, engine.FinishLength)
+	default:
+		s.emit(r, v.said())
+	}
+}
+
+// finish ends r with what it still holds back.
+func (s *state) finish(r *run, why engine.FinishReason) {
+	if r.voice.end() && why == engine.FinishStop {
+		why = engine.FinishToolCalls
+	}
+	chunks := r.voice.said()
+	if len(chunks) == 0 {
+		chunks = append(chunks, engine.Chunk{Choice: r.choice})
+	}
+	last := &chunks[len(chunks)-1]
+	last.Finish = why
+	last.Usage = engine.Usage{Prompt: len(r.tokens) - r.generated, Completion: r.generated, Cached: r.request.cached}
+	r.request.finish = why
+	s.retire(r)
+	s.emit(r, chunks)
+}
+
+func (s *state) emit(r *run, chunks []engine.Chunk) {
+	for _, c := range chunks {
+		s.events = append(s.events, event{request: r.request, chunk: c})
+	}
+}
