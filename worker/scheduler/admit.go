@@ -68,15 +68,18 @@ func (s *state) start(r *run) bool {
 	if s.blocked == r && s.blockedAt == s.given {
 		return false // it had no room, and nobody has given any back
 	}
-	t, err := s.cache.Open(r.request.key(), s.raw(r.tokens))
-	if err == nil {
-		if s.cache.Free()-blocksFor(len(r.tokens))+t.Blocks() < len(s.active) || s.cache.Grow(t, len(r.tokens)) != nil {
-			s.cache.Close(t, false)
-			err = kvcache.ErrNoBlocks
-		}
+	s.blocked, s.blockedAt = r, s.given
+	key, tokens, left := r.request.key(), s.raw(r.tokens), len(s.active)
+	if s.cache.Free() < blocksFor(len(tokens)-s.cache.Lookup(key, tokens))+left {
+		return false
 	}
+	t, err := s.cache.Open(key, tokens)
 	if err != nil {
-		s.blocked, s.blockedAt = r, s.given
+		return false
+	}
+	// What was found may have been counted as free, too.
+	if s.cache.Free() < blocksFor(len(tokens))-t.Blocks()+left || s.cache.Grow(t, len(tokens)) != nil {
+		s.cache.Close(t, false)
 		return false
 	}
 	s.blocked = nil

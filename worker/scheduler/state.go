@@ -47,7 +47,7 @@ func newState(l limits, vocab pieces) *state {
 	base := &adapter{}
 	return &state{
 		limits: l, vocab: vocab, cache: kvcache.New(l.cache),
-		adapters: map[string]*adapter{"": base}, turn: turn{now: base},
+		adapters: map[string]*adapter{"": base}, turn: turn{now: base, left: turnSteps},
 	}
 }
 
