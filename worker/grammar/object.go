@@ -7,7 +7,12 @@
 // division into tokens that depend on the stack and such that don't is that of XGrammar, Dong et al., 2024.)
 package grammar
 
-import "github.com/ringfleet/ringfleet/worker/engine"
+import (
+	"math"
+	"math/bits"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+)
 
 // JSONObject is an output that is a JSON object, and what may come next in it. It isn't safe for use by several goroutines.
 //
@@ -39,6 +44,40 @@ func (o *JSONObject) Allows(t engine.Token) bool {
 		return m.read(o.vocabulary.piece(t))
 	}
 	return false
+}
+
+// Mask sets the entry of each token that isn't allowed to -Inf. Row has an entry for each token.
+func (o *JSONObject) Mask(row []float32) {
+	for from := 0; from < len(row); from += 64 {
+		some := row[from:min(from+64, len(row))]
+		allowed := o.allowed(from / 64)
+		if allowed == math.MaxUint64 {
+			continue
+		}
+		for i := range some {
+			if allowed>>i&1 == 0 {
+				some[i] = nothing
+			}
+		}
+	}
+}
+
+var nothing = float32(math.Inf(-1))
+
+// allowed returns a bit for each of the 64 tokens from 64·word on.
+func (o *JSONObject) allowed(word int) uint64 {
+	if o.here == nil || word >= len(o.here.always) {
+		return 0
+	}
+	allowed := o.here.always[word]
+	for left := o.here.depends[word]; left != 0; left &= left - 1 {
+		i := bits.TrailingZeros64(left)
+		m := o.machine
+		if m.read(o.vocabulary.piece(engine.Token(word*64 + i))) {
+			allowed |= 1 << i
+		}
+	}
+	return allowed
 }
 
 // Accept takes t. After one that isn't allowed, none is.

@@ -91,10 +91,13 @@ func among(set []candidate, left float64) engine.Token {
 // histogram adds up in s.mass the weights of the tokens within s.limit, and returns their sum.
 func (s *Sampler) histogram(row []float32, top float32) (total float64) {
 	clear(s.mass[:])
+	bar := s.bar(top, s.limit)
 	for _, l := range row {
-		if d := float64(top-l) * s.scale; d <= s.limit {
-			w, cell := weight(d)
-			s.mass[cell] += w
+		if l >= bar { // false for NaN
+			if d := float64(top-l) * s.scale; d <= s.limit {
+				w, cell := weight(d)
+				s.mass[cell] += w
+			}
 		}
 	}
 	for _, m := range s.mass {
@@ -115,17 +118,36 @@ func (s *Sampler) pick(row []float32, top float32, left float64) engine.Token {
 			left -= m
 		}
 	}
-	from, to, last := float64(cell)/bins, float64(cell+1)/bins, 0
+	at, bar := 0, s.bar(top, float64(cell+1)/bins)
 	for i, l := range row {
-		if d := float64(top-l) * s.scale; d >= from && d < to && d <= s.limit {
-			w, _ := weight(d)
-			if left -= w; left < 0 {
-				return engine.Token(i)
+		if l >= bar {
+			if w, ok := s.within(cell, top, l); ok {
+				at = i
+				if left -= w; left < 0 {
+					break
+				}
 			}
-			last = i
 		}
 	}
-	return engine.Token(last) // the rounding of the sums
+	return engine.Token(at) // at the latest the last one, where the sums were rounded
+}
+
+// within returns the weight of the logit l, and whether it is in a cell of the histogram.
+func (s *Sampler) within(cell int, top, l float32) (float64, bool) {
+	d := float64(top-l) * s.scale
+	if !(d <= s.limit) {
+		return 0, false
+	}
+	w, c := weight(d)
+	return w, c == cell
+}
+
+// bar returns a logit that those of all tokens reach whose distance to the best one over the temperature is at most d. So
+// most tokens need no arithmetic.
+func (s *Sampler) bar(top float32, d float64) float32 {
+	const rounding = 1e-6 // of float32, and as much again
+	x := d / s.scale
+	return float32(float64(top) - x - rounding*(x+math.Abs(float64(top))))
 }
 
 // nucleus chooses among the smallest set of best tokens whose weights reach topP of all within the limit. The histogram
@@ -138,11 +160,12 @@ func (s *Sampler) nucleus(row []float32, top float32) engine.Token {
 		end++
 	}
 	s.border = s.border[:0]
-	from, to := float64(end)/bins, float64(end+1)/bins
+	bar := s.bar(top, float64(end+1)/bins)
 	for i, l := range row {
-		if d := float64(top-l) * s.scale; d >= from && d < to && d <= s.limit {
-			w, _ := weight(d)
-			s.border = append(s.border, candidate{engine.Token(i), l, w})
+		if l >= bar {
+			if w, ok := s.within(end, top, l); ok {
+				s.border = append(s.border, candidate{engine.Token(i), l, w})
+			}
 		}
 	}
 	slices.SortFunc(s.border, byLogit)

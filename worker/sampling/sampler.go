@@ -47,6 +47,12 @@ type Constraint interface {
 	Accept(t engine.Token)
 }
 
+// Masker is a Constraint that rules out many tokens at once faster than one by one.
+type Masker interface {
+	// Mask sets the entry of each token that Allows refuses to -Inf.
+	Mask(row []float32)
+}
+
 // Choice is the token that comes next.
 type Choice struct {
 	Token engine.Token
@@ -168,12 +174,8 @@ func (s *Sampler) legal(row []float32) (engine.Token, error) {
 		}
 	}
 	s.allowed = sized(s.allowed, len(row))
-	for i, l := range row {
-		if l > nothing && !s.allows(engine.Token(i)) {
-			l = nothing
-		}
-		s.allowed[i] = l
-	}
+	copy(s.allowed, row)
+	s.mask(s.allowed)
 	return s.draw(s.allowed)
 }
 
@@ -190,6 +192,22 @@ func (s *Sampler) decided(t engine.Token) bool {
 
 func (s *Sampler) allows(t engine.Token) bool {
 	return (s.forbid == nil || !s.forbid(t)) && (s.constraint == nil || s.constraint.Allows(t))
+}
+
+// mask sets the entry of each token that isn't allowed to -Inf.
+func (s *Sampler) mask(row []float32) {
+	m, ok := s.constraint.(Masker)
+	if ok {
+		m.Mask(row)
+	}
+	if ok && s.forbid == nil {
+		return
+	}
+	for i, l := range row {
+		if l > nothing && !s.allows(engine.Token(i)) {
+			row[i] = nothing
+		}
+	}
 }
 
 // sized returns a slice of n entries, s itself where it is large enough.
