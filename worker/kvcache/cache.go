@@ -3,6 +3,11 @@
 // the device holds which cells: every decision comes out as operations that make the device follow. It computes nothing,
 // decides nothing about who runs (package scheduler does) and touches no device (an engine.Executor does). No lock, no
 // goroutine, no clock: one goroutine calls it.
+//
+// A step goes so. Before: Open, Fork, Close and Truncate as there is reason to; Grow each table of the step, after its last
+// Fork; Ops, for the device to run first. After: Append what was computed. A device that refused the step and changed
+// nothing has not run the operations either: Unrun. One that aborted it has run them, and may have left cells:
+// Truncate(t, t.Len()) each table of the step.
 package kvcache
 
 import "errors"
@@ -86,8 +91,8 @@ func (c *Cache) Open(k Key, tokens []Token) (*Table, error) {
 	return t, nil
 }
 
-// Fork makes a table that shares every computed token of t, those of its last, partial block too. It may end idle chains to
-// get a sequence. ErrNoSequence.
+// Fork makes a table that shares every computed token of t, those of its last, partial block too. Both must Grow before they
+// Append again, for only one of them may write to that block. It may end idle chains to get a sequence. ErrNoSequence.
 func (c *Cache) Fork(t *Table) (*Table, error) {
 	if !c.hasSequence() {
 		return nil, ErrNoSequence
@@ -132,7 +137,8 @@ func (c *Cache) Lookup(k Key, tokens []Token) int {
 	return n * BlockTokens
 }
 
-// Free returns how many blocks Grow can give: free ones and those that only idle chains hold.
+// Free returns how many blocks Grow can give: free ones and those that only idle chains hold. What Lookup finds may be among
+// them, and is not any more once it is open.
 func (c *Cache) Free() int { return len(c.pool.free) + c.pool.cached }
 
 // find returns the last block of the longest cached prefix of tokens but the last, and the number of its blocks.

@@ -11,7 +11,7 @@ type block struct {
 	fill   int32
 
 	holders int32 // sequences that hold it; 0: it is free
-	open    int32 // those of open tables among them
+	tables  int32 // those of open tables among them
 	chain   int32 // the idle chain that it ends, or none
 	kept    bool  // it was in an idle chain, and goes back to one when its table closes, come what may
 
@@ -19,15 +19,15 @@ type block struct {
 	next         int32 // in the index
 }
 
-// pool is the blocks: which are free, which are open (an open table holds them), and which are cached (idle chains alone do),
-// from the least to the most recently used. A sequence lets go of its blocks from the last to the first, so a block is never
+// pool is the blocks: which are free, which are active (an open table holds them), and which are cached (idle chains alone
+// do), from the least to the most recently used. A sequence lets go of its blocks from the last to the first, so a block is never
 // used more recently than the one before it: the oldest cached block always ends a chain.
 type pool struct {
 	blocks []block // and one more, which joins the ends of the list of cached blocks
 	free   []int32
 	cached int
-	open   int
-	tokens int // computed, in open blocks
+	active int
+	tokens int // computed, in active blocks
 	index  index
 }
 
@@ -50,26 +50,26 @@ func (p *pool) take() int32 {
 	return i
 }
 
-// openOne counts one more open table for a block.
-func (p *pool) openOne(i int32) {
+// enter counts one more open table for a block.
+func (p *pool) enter(i int32) {
 	b := &p.blocks[i]
-	if b.open == 0 {
+	if b.tables == 0 {
 		if b.holders > 0 {
 			p.unlist(b)
 		}
-		p.open++
+		p.active++
 		p.tokens += int(b.fill)
 	}
-	b.open++
+	b.tables++
 }
 
-// closeOne counts one open table less. Where it was the last, the block is cached if a sequence holds it, else free.
-func (p *pool) closeOne(i int32) {
+// leave counts one open table less. Where it was the last, the block is cached if a sequence holds it, else free.
+func (p *pool) leave(i int32) {
 	b := &p.blocks[i]
-	if b.open--; b.open > 0 {
+	if b.tables--; b.tables > 0 {
 		return
 	}
-	p.open--
+	p.active--
 	p.tokens -= int(b.fill)
 	if b.holders > 0 {
 		p.list(i)
@@ -112,7 +112,7 @@ func (p *pool) shrink(i int32, n int) {
 		*at = b.next
 		b.kept = false
 	}
-	if b.open > 0 {
+	if b.tables > 0 {
 		p.tokens -= int(b.fill) - n
 	}
 	b.fill = int32(n)
@@ -131,7 +131,7 @@ func (p *pool) find(d *digest) int32 {
 func (p *pool) twin(i int32, ends bool) int32 {
 	b := &p.blocks[i]
 	for j := *p.index.head(&b.digest); j != none; j = p.blocks[j].next {
-		if o := &p.blocks[j]; j != i && o.open == 0 && (o.chain != none) == ends && o.digest == b.digest {
+		if o := &p.blocks[j]; j != i && o.tables == 0 && (o.chain != none) == ends && o.digest == b.digest {
 			return j
 		}
 	}

@@ -89,11 +89,14 @@ func prompt(t *rapid.T) (tokens []Token) {
 			tokens = append(tokens, piece)
 		}
 	}
-	return append(tokens, Token(rapid.IntRange(0, 1).Draw(t, "last")))
+	if len(tokens) == 0 || rapid.Bool().Draw(t, "goes on") {
+		tokens = append(tokens, Token(rapid.IntRange(0, 1).Draw(t, "last")))
+	}
+	return tokens
 }
 
 func (g *game) open(t *rapid.T) {
-	k, tokens := rapid.SampledFrom([]Key{{}, {}, {}, {Salt: "a"}, {Adapter: "a"}}).Draw(t, "key"), prompt(t)
+	k, tokens := rapid.SampledFrom([]Key{{}, {}, {}, {Salt: "a"}, {Salt: "b"}, {Adapter: "a"}}).Draw(t, "key"), prompt(t)
 	found := g.c.Lookup(k, tokens)
 	table, err := g.c.Open(k, tokens)
 	ref, refErr := g.r.open(k, tokens)
@@ -132,6 +135,10 @@ func (g *game) step(t *rapid.T) {
 	end := rapid.SampledFrom([]string{"done", "done", "done", "refused", "aborted"}).Draw(t, "end")
 	ops := g.c.Ops()
 	if end == "refused" {
+		if i := rapid.IntRange(0, 2*len(g.players)).Draw(t, "cancelled meanwhile"); i < len(g.players) {
+			g.close(t, i)
+		}
+		g.c.Unrun()
 		g.c.Unrun()
 		return
 	}
@@ -232,10 +239,10 @@ func sound(c *Cache) error {
 			return fmt.Errorf("block %d has %d holders, counts %d", i, holders[i], b.holders)
 		case free[i] != (holders[i] == 0):
 			return fmt.Errorf("block %d has %d holders, free: %t", i, holders[i], free[i])
-		case cached[i] != (holders[i] > 0 && b.open == 0):
-			return fmt.Errorf("block %d has %d holders, %d open, cached: %t", i, holders[i], b.open, cached[i])
-		case (b.chain != none) != isEnd || isEnd && (holders[i] != 1 || b.open != 0):
-			return fmt.Errorf("block %d has %d holders, %d open, and ends chain %d", i, holders[i], b.open, b.chain)
+		case cached[i] != (holders[i] > 0 && b.tables == 0):
+			return fmt.Errorf("block %d has %d holders, %d open, cached: %t", i, holders[i], b.tables, cached[i])
+		case (b.chain != none) != isEnd || isEnd && (holders[i] != 1 || b.tables != 0):
+			return fmt.Errorf("block %d has %d holders, %d open, and ends chain %d", i, holders[i], b.tables, b.chain)
 		}
 	}
 	if len(ends) != c.idle || len(cached) != p.cached {

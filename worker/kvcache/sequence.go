@@ -23,7 +23,7 @@ func (c *Cache) sequence() *sequence {
 func (c *Cache) share(last int32, n int) *sequence {
 	c.pinned = append(c.pinned[:0], c.holder(last, n).blocks[:n]...)
 	for _, i := range c.pinned {
-		c.pool.openOne(i) // so that they don't give way to the sequence
+		c.pool.enter(i) // so that they don't give way to the sequence
 	}
 	for len(c.freeSeqs) == 0 && c.pool.blocks[last].chain == none {
 		c.evict() // of others, or of what follows last in its chain
@@ -54,7 +54,7 @@ func (c *Cache) holder(i int32, n int) *sequence {
 
 // hold adds a block to an open table's sequence.
 func (c *Cache) hold(s *sequence, i int32) {
-	c.pool.openOne(i)
+	c.pool.enter(i)
 	c.pool.blocks[i].holders++
 	s.blocks = append(s.blocks, i)
 }
@@ -63,7 +63,7 @@ func (c *Cache) hold(s *sequence, i int32) {
 func (c *Cache) release(s *sequence, n int) {
 	for k := len(s.blocks) - 1; k >= n; k-- {
 		c.pool.blocks[s.blocks[k]].holders--
-		c.pool.closeOne(s.blocks[k])
+		c.pool.leave(s.blocks[k])
 	}
 	s.blocks = s.blocks[:n]
 }
@@ -90,7 +90,7 @@ func (c *Cache) worthKeeping(i int32) bool {
 // rest makes an idle chain of an open table's sequence.
 func (c *Cache) rest(s *sequence) {
 	for k := len(s.blocks) - 1; k >= 0; k-- {
-		c.pool.closeOne(s.blocks[k])
+		c.pool.leave(s.blocks[k])
 	}
 	c.pool.blocks[s.blocks[len(s.blocks)-1]].chain = s.id
 	c.idle++

@@ -20,7 +20,7 @@ type Stats struct {
 // Stats returns the current figures. It is O(1).
 func (c *Cache) Stats() Stats {
 	s := c.count
-	s.Total, s.Free, s.Active, s.Cached = c.o.Blocks, len(c.pool.free), c.pool.open, c.pool.cached
+	s.Total, s.Free, s.Active, s.Cached = c.o.Blocks, len(c.pool.free), c.pool.active, c.pool.cached
 	s.Tables, s.Idle = c.o.Sequences-len(c.freeSeqs)-c.idle, c.idle
 	s.Tokens = c.pool.tokens
 	s.Waste = s.Active*BlockTokens - s.Tokens

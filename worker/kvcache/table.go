@@ -60,11 +60,11 @@ func (c *Cache) replace(s *sequence, k int) {
 	i, old := c.take(), s.blocks[k]
 	b := &c.pool.blocks[i]
 	b.tokens, b.fill = c.pool.blocks[old].tokens, c.pool.blocks[old].fill
-	c.pool.openOne(i)
+	c.pool.enter(i)
 	b.holders = 1
 	s.blocks[k] = i
 	c.pool.blocks[old].holders--
-	c.pool.closeOne(old)
+	c.pool.leave(old)
 	c.count.Copies++
 }
 
