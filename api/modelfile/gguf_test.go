@@ -235,6 +235,10 @@ func FuzzGGUF(f *testing.F) {
 			t.Errorf("the error is %T: %v", err, err)
 		case err == nil && (g.Bytes > uint64(len(b)) || len(g.Tensors) == 0 || g.Architecture == ""):
 			t.Errorf("accepted %+v in %d bytes", *g, len(b))
+		case err == nil:
+			if _, err := GGUFShape(g); err != nil && !errors.As(err, &refused) {
+				t.Errorf("the error is %T: %v", err, err)
+			}
 		}
 	})
 }
