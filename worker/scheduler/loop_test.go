@@ -62,16 +62,40 @@ func TestARequestWhoseTokenCanNotBeChosenEndsAlone(t *testing.T) {
 
 // gate lets a test decide when steps run, and keeps what ran.
 type gate struct {
-	permits chan struct{} // nil: always open
+	permits chan struct{}                     // nil: always open
+	wrap    func(*sim.Device) engine.Executor // what stands before the device
 
 	mu      sync.Mutex // guards the rest
 	batches []engine.Batch
 	fail    error
+	shut    chan struct{} // while not nil, steps wait until it is closed
+}
+
+// close lets no step pass until open does.
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = make(chan struct{})
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut != nil {
+		close(g.shut)
+		g.shut = nil
+	}
 }
 
 func (g *gate) before(b *engine.Batch) error {
 	if g.permits != nil {
 		<-g.permits
+	}
+	g.mu.Lock()
+	shut := g.shut
+	g.mu.Unlock()
+	if shut != nil {
+		<-shut
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -89,16 +113,29 @@ type rig struct {
 
 func newRig(t *testing.T, g *gate, device sim.Options, change func(*Options)) *rig {
 	t.Helper()
+	return rigOf(t, g, device, nil, change)
+}
+
+// rigOf runs a loaded model; nil loads device.
+func rigOf(t *testing.T, g *gate, device sim.Options, loaded *engine.Loaded, change func(*Options)) *rig {
+	t.Helper()
 	c := clocktesting.NewFakeClock(time.Unix(0, 0))
 	device.Clock, device.Before = c, g.before
-	loaded := sim.New(device)
-	r := &rig{gate: g, device: loaded.Executor.(*sim.Device), broken: make(chan error, 1), clock: c}
+	fresh := sim.New(device)
+	if loaded == nil {
+		loaded = fresh
+	}
+	loaded.Executor = fresh.Executor
+	r := &rig{gate: g, device: fresh.Executor.(*sim.Device), broken: make(chan error, 1), clock: c}
 	o := Options{
 		MaxSequences: 4, MaxWaiting: 64, StepTokens: 32, Clock: c, Log: logr.Discard(),
 		Broken: func(err error) { r.broken <- err },
 	}
 	if change != nil {
 		change(&o)
+	}
+	if g.wrap != nil {
+		loaded.Executor = g.wrap(r.device)
 	}
 	e, err := New(loaded, o)
 	if err != nil {
@@ -109,6 +146,7 @@ func newRig(t *testing.T, g *gate, device sim.Options, change func(*Options)) *r
 		if g.permits != nil {
 			close(g.permits)
 		}
+		g.open()
 		if err := e.Close(); err != nil {
 			t.Error(err)
 		}
