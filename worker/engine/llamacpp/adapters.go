@@ -118,8 +118,8 @@ func (a *adapters) inspect(path string) error {
 	if _, activated := head.Len("adapter.alora.invocation_tokens"); activated {
 		return refuse("is activated by tokens in the prompt (aLoRA), which this version can't do")
 	}
-	if alpha, found := head.Float("adapter.lora.alpha"); !found || alpha == 0 {
-		return refuse("has no scale: adapter.lora.alpha must be a 32-bit float other than 0")
+	if _, found := head.Float("adapter.lora.alpha"); !found {
+		return refuse("has no scale: adapter.lora.alpha must be a 32-bit float")
 	}
 	return a.fits(head, refuse)
 }
@@ -147,26 +147,41 @@ func (a *adapters) fits(head *modelfile.GGUF, refuse func(string, ...any) error)
 		return refuse("changes nothing: it holds no pair of .lora_a and .lora_b")
 	}
 	for name, pair := range halves {
-		base, there := a.model.shapes[name]
-		first, second := pair["a"], pair["b"]
-		switch {
-		case !there:
-			return refuse("changes %s, which the model hasn't", name)
-		case first == nil || second == nil:
-			return refuse("has one of %s.lora_a and %s.lora_b, expected both", name, name)
-		}
-		in, out := first[0], first[1] // as it is used: rank rows of the input's width, output rows of the rank
-		want := []uint64{base[0], base[1], base[2], base[3]}
-		got := []uint64{in, second[1], first[2], first[3]}
-		if name == "token_embd.weight" { // looked up, not multiplied: a row of the rank for each token
-			in, out = first[1], first[0]
-			got = []uint64{second[1], in, first[2], first[3]}
-		}
-		if out != second[0] || !slices.Equal(got, want) || !slices.Equal(first[2:], second[2:]) {
-			return refuse("changes %s by %v and %v, which doesn't fit the model's %v", name, first, second, base)
+		if why := a.misfit(name, pair["a"], pair["b"]); why != "" {
+			return refuse("%s", why)
 		}
 	}
 	return nil
+}
+
+// output is the matrix that makes logits of states. Models without one use that of the token embeddings twice.
+const embeddings, output = "token_embd.weight", "output.weight"
+
+// misfit says why the matrices first and second, of four dimensions each, can't change the model's tensor of that name.
+func (a *adapters) misfit(name string, first, second []uint64) string {
+	base, there := a.model.tensors[name]
+	_, untied := a.model.tensors[output]
+	switch {
+	case !there:
+		return fmt.Sprintf("changes %s, which the model hasn't", name)
+	case first == nil || second == nil:
+		return fmt.Sprintf("has one of %s.lora_a and %s.lora_b, expected both", name, name)
+	case name == embeddings && !untied:
+		return fmt.Sprintf("changes %s, which is this model's output too; the library can't change both", name)
+	case base.Type == "NVFP4":
+		return fmt.Sprintf("changes %s, whose type is %s; the library can't change that", name, base.Type)
+	}
+	// The input's width comes out of first at the adapter's rank, and of second at the output's width. The rows of the
+	// embeddings are looked up instead of multiplied: first has a row of the rank for each token.
+	want := padded(base.Dims)
+	got, rank := []uint64{first[0], second[1], first[2], first[3]}, first[1]
+	if name == embeddings {
+		got, rank = []uint64{second[1], first[1], first[2], first[3]}, first[0]
+	}
+	if rank != second[0] || !slices.Equal(got, want) || !slices.Equal(first[2:], second[2:]) {
+		return fmt.Sprintf("changes %s by %v and %v, which doesn't fit the model's %v", name, first, second, want)
+	}
+	return ""
 }
 
 // numberTypes are what the halves of an adapter may be of; the library multiplies by them.

@@ -124,6 +124,7 @@ func Open(o Options) (*engine.Loaded, error) {
 	if err := x.warm(); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
+	giveBack(o.WeightsPath)
 	info := engine.Info{Model: m.description(header.Name), ContextTokens: m.mostTokens(&o), Vocab: x.caps.Vocab, Caps: x.caps}
 	return &engine.Loaded{Executor: x, Vocabulary: v, Info: info}, nil
 }

@@ -16,10 +16,10 @@ const (
 	embedSequences = 16
 	// embedCells is the size of the context that is kept between calls. Longer inputs get one of their own, which is freed
 	// at once: its cells cost as much as those of generation.
-	embedCells = 512
+	embedCells = 256
 	// embedOutputs bounds the memory of a pass in bytes: the library computes the logits of every token of it, asked for or
 	// not.
-	embedOutputs = 32 << 20
+	embedOutputs = 16 << 20
 	// The least and the most tokens of a pass.
 	leastEmbedTokens, mostEmbedTokens = 32, 512
 )

@@ -88,16 +88,22 @@ func missing(dirs []string) string {
 
 // unloadable says why a part of the library can't be loaded, or that it finds no device.
 func unloadable(path string) string {
-	if err := dlopen(path); err == nil {
+	err := dlopen(path)
+	if err == nil {
 		return fmt.Sprintf("%s can be loaded and finds no GPU: %s", path, lines.errors())
 	}
-	said := path + " can't be loaded"
+	said := path + " can't be loaded: "
+	missing := false
 	for _, need := range needs(path) {
 		if err := dlopen(need); err != nil {
-			said += fmt.Sprintf(", it needs %s: %v", need, err)
+			said += fmt.Sprintf("it needs %s: %v; ", need, err)
+			missing = true
 		}
 	}
-	return said
+	if missing {
+		return strings.TrimSuffix(said, "; ")
+	}
+	return said + err.Error()
 }
 
 // needs are the libraries that the one at path is linked to, but those of ggml beside it.

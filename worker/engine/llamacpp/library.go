@@ -1,8 +1,6 @@
 package llamacpp
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -150,32 +148,6 @@ func checkPins(dir string, log *slog.Logger) {
 				"expected", pins[filepath.Base(path)], "error", err)
 		}
 	}
-}
-
-// mapped returns the files below dir that this process has mapped, links resolved.
-func mapped(dir string) ([]string, error) {
-	dir, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		return nil, err
-	}
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	seen := map[string]bool{}
-	for scan := bufio.NewScanner(bytes.NewReader(maps)); scan.Scan(); {
-		at := strings.IndexByte(scan.Text(), '/')
-		if at < 0 {
-			continue
-		}
-		path := scan.Text()[at:]
-		if strings.Contains(filepath.Base(path), ".so") && filepath.Dir(path) == dir && !seen[path] {
-			seen[path] = true
-			files = append(files, path)
-		}
-	}
-	return files, nil
 }
 
 func digest(path string) (string, error) {

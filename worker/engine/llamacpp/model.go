@@ -23,8 +23,7 @@ type model struct {
 	handle       llama.Model
 	architecture string
 	onGPU        bool // some layers are on a GPU
-	// shapes are the dimensions of the weights' tensors, each of four.
-	shapes map[string][]uint64
+	tensors      map[string]modelfile.Tensor
 }
 
 // openModel loads the weights whose head is given.
@@ -33,9 +32,9 @@ func (l *library) openModel(o *Options, head *modelfile.GGUF) (*model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &model{architecture: head.Architecture, shapes: map[string][]uint64{}}
+	m := &model{architecture: head.Architecture, tensors: map[string]modelfile.Tensor{}}
 	for _, t := range head.Tensors {
-		m.shapes[t.Name] = padded(t.Dims)
+		m.tensors[t.Name] = t
 	}
 	params := llama.ModelDefaultParams()
 	params.LoadMode = llama.LoadModeMmap

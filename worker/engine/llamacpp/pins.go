@@ -5,8 +5,10 @@ package llamacpp
 const version = "0.5.0"
 
 // pins are the sha256 of the library's files that were built and tested together with this package: llama.cpp v0.5.0 as
-// npm's @node-llama-cpp/linux-x64 3.22.1 has it. Others are used with a warning.
+// npm's @node-llama-cpp/linux-x64 3.22.1 has it, and the part for CUDA 13 of @node-llama-cpp/linux-x64-cuda 3.22.1, whose
+// other files are the same. Others are used with a warning.
 var pins = map[string]string{
+	"libggml-cuda.so":               "f00882ca593ddf380778f5ac835690bcdaad951cd4700829c7a03aa0c32bcf47",
 	"libllama.v0.5.0.so":            "2ecd1d85f68456573a664106a9039366b88231579fd65d9669c9a6ab41374fd4",
 	"libggml.v0.5.0.so":             "41cd5e6ad78b9f0af31a6f80d637d3168e75ff84db14c495de4d3d9c95607444",
 	"libggml-base.so":               "6c342c8aeb20cb31a18099d6f79de4de6703814d1cfd5c4d754a8643087e486e",
