@@ -40,10 +40,17 @@ func Check(ctx context.Context, path, digest string, progress func(percent int))
 	if err != nil || digest == "" {
 		return h, err
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return nil, refuse(NotFound, "the weights file %s can't be read: %v", path, cause(err))
+	return h, compare(ctx, io.NewSectionReader(f, 0, int64(size)), path, size, digest, progress)
+}
+
+// Compare does to a file of any format what Check does with a digest, and doesn't look at its head.
+func Compare(ctx context.Context, path, digest string, progress func(percent int)) error {
+	f, size, err := open(path)
+	if err != nil {
+		return err
 	}
-	return h, compare(ctx, f, path, size, digest, progress)
+	defer f.Close()
+	return compare(ctx, f, path, size, digest, progress)
 }
 
 func open(path string) (*os.File, uint64, error) {
