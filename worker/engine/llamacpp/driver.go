@@ -112,6 +112,9 @@ func Open(o Options) (*engine.Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := lib.findGPUs(&o.GPU); err != nil {
+		return nil, err
+	}
 	if err := lib.check(&o); err != nil {
 		return nil, err
 	}
@@ -121,12 +124,13 @@ func Open(o Options) (*engine.Loaded, error) {
 	}
 	v := newVocabulary(lib, m.handle, m.mostTokens(&o), o.Logger)
 	x.onClose = v.close
+	x.caps.Tools, x.caps.JSONObject = v.template.calls(), true
 	if err := x.warm(); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	giveBack(o.WeightsPath)
 	info := engine.Info{Model: m.description(header.Name), ContextTokens: m.mostTokens(&o), Vocab: x.caps.Vocab, Caps: x.caps}
-	return &engine.Loaded{Executor: x, Vocabulary: v, Info: info}, nil
+	return &engine.Loaded{Executor: x, Vocabulary: v, Splitter: v.template.splitters(), Info: info}, nil
 }
 
 // open loads a model and makes its executor.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ardanlabs/jinja"
 
+	"github.com/ringfleet/ringfleet/worker/dialect"
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
@@ -15,8 +16,12 @@ type template struct {
 	broken   string // why there is none that works, or ""
 	compiled *jinja.Template
 	bos, eos string
-	// parts: the template takes a content that is a list of parts; else texts are joined for it.
-	parts bool
+	// parts: the template takes a content that is a list of parts; else texts are joined for it. tools: it shows the model
+	// the tools.
+	parts, tools bool
+	// dialect is how the model answers; ends: it depends on how the prompt ends.
+	dialect dialect.Dialect
+	ends    bool
 }
 
 // newTemplate compiles source. One that is missing or doesn't compile refuses every chat; prompts of text still run.
@@ -36,20 +41,70 @@ func newTemplate(source, model, bos, eos string) (t *template) {
 		t.broken = "it doesn't compile: " + err.Error()
 		return t
 	}
-	t.parts = t.takesParts()
+	t.parts, t.tools = t.takesParts(), t.takesTools()
+	t.dialect = dialect.Detect(source)
+	for _, mark := range t.dialect.Markup() {
+		t.ends = t.ends || t.dialect.After(mark) != t.dialect.After("")
+	}
 	return t
 }
+
+// needle is a word that no template has.
+const needle = "5d41402a"
 
 // takesParts tries whether a text within a list of parts comes out. Templates that know only strings raise, print the list
 // or drop it.
 func (t *template) takesParts() bool {
-	const needle = "5d41402a"
-	messages, err := parse([]byte(`[{"role":"user","content":[{"type":"text","text":"` + needle + `"}]}]`))
-	if err != nil {
-		return false
-	}
-	out, err := t.execute(messages, jinja.None())
+	out, err := t.try(`[{"role":"user","content":[{"type":"text","text":"`+needle+`"}]}]`, "")
 	return err == nil && strings.Contains(out, needle) && !strings.Contains(out, "type")
+}
+
+// takesTools tries whether the name of a tool comes out.
+func (t *template) takesTools() bool {
+	content := `"x"`
+	if t.parts {
+		content = `[{"type":"text","text":"x"}]`
+	}
+	out, err := t.try(`[{"role":"user","content":`+content+`}]`,
+		`[{"type":"function","function":{"name":"`+needle+`","description":"x","parameters":{"type":"object","properties":{}}}}]`)
+	return err == nil && strings.Contains(out, needle)
+}
+
+func (t *template) try(messages, tools string) (string, error) {
+	m, err := parse([]byte(messages))
+	if err != nil {
+		return "", err
+	}
+	with, err := toolsOf([]byte(tools))
+	if err != nil {
+		return "", err
+	}
+	return t.execute(m, with)
+}
+
+// calls reports whether the model can call tools: it is shown them, and what it writes then is understood.
+func (t *template) calls() bool {
+	name := t.dialect.Name()
+	return t.tools && name != "" && name != "reasoning"
+}
+
+// splitters is engine.Loaded's Splitter; nil where there is nothing to tell apart.
+func (t *template) splitters() func(*engine.Chat) engine.Splitter {
+	if t.dialect.Name() == "" {
+		return nil
+	}
+	return t.splitter
+}
+
+// splitter tells what the model answers to a chat apart.
+func (t *template) splitter(c *engine.Chat) engine.Splitter {
+	d := t.dialect
+	if t.ends {
+		if prompt, err := t.render(*c); err == nil { // or there would be no answer
+			d = d.After(prompt)
+		}
+	}
+	return d.Splitter(c.Tools)
 }
 
 // render returns the prompt of a chat. Its errors are *engine.InvalidError.
@@ -64,6 +119,9 @@ func (t *template) render(c engine.Chat) (string, error) {
 	tools, err := toolsOf(c.Tools)
 	if err != nil {
 		return "", err
+	}
+	if !tools.IsNone() && !t.tools {
+		return "", invalid("tools", "the chat template of the model %s shows it no tools", t.model)
 	}
 	out, err := t.execute(messages, tools)
 	if err != nil {

@@ -25,6 +25,7 @@ type vocabulary struct {
 	context  int          // most tokens of a prompt
 	bos      engine.Token // added to prompts that don't begin with it; -1: none is
 	entries  []atomic.Pointer[entryOfToken]
+	markup   map[engine.Token][]byte // special tokens that a splitter must see
 
 	mu     sync.RWMutex // guards handle: held shared by each call into the library
 	handle llama.Vocab  // 0 once the model is freed
@@ -49,7 +50,19 @@ func newVocabulary(lib *library, model llama.Model, context int, log *slog.Logge
 	if v.template.broken != "" {
 		log.Warn("The model's chat template can't be used, so chats are refused", "reason", v.template.broken)
 	}
+	v.markup = v.marks()
 	return v
+}
+
+// marks finds the tokens that are the markup of the model's dialect.
+func (v *vocabulary) marks() map[engine.Token][]byte {
+	found := map[engine.Token][]byte{}
+	for _, text := range v.template.dialect.Markup() {
+		if out, err := v.tokens(text, true); err == nil && len(out) == 1 {
+			found[out[0]] = []byte(text)
+		}
+	}
+	return found
 }
 
 // Render implements engine.Vocabulary.
@@ -126,7 +139,8 @@ func (v *vocabulary) tokenize(text string, out []engine.Token, special bool) int
 	return int32(result)
 }
 
-// Piece implements engine.Vocabulary. The bytes must not be changed.
+// Piece implements engine.Vocabulary. Of the special tokens those that mark reasoning and calls of tools have bytes. They
+// must not be changed.
 func (v *vocabulary) Piece(t engine.Token) []byte {
 	if e := v.entry(t); e != nil {
 		return e.piece
@@ -153,7 +167,10 @@ func (v *vocabulary) entry(t engine.Token) *entryOfToken {
 	if v.handle == 0 {
 		return nil
 	}
-	e := &entryOfToken{piece: v.piece(llama.Token(t)), ends: llama.VocabIsEOG(v.handle, llama.Token(t))}
+	e := &entryOfToken{piece: v.markup[t], ends: llama.VocabIsEOG(v.handle, llama.Token(t))}
+	if e.piece == nil {
+		e.piece = v.piece(llama.Token(t))
+	}
 	v.entries[t].Store(e)
 	return e
 }
