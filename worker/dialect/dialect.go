@@ -68,7 +68,7 @@ func (d Dialect) Markup() []string {
 }
 
 // After is the Dialect of output that follows prompt, a chat as the model's template has rendered it. Many templates let
-// the prompt end where reasoning begins. Detect only guesses that, and some templates do it for some chats only.
+// the prompt end within reasoning, some of them for some chats only.
 func (d Dialect) After(prompt string) Dialect {
 	if d.think != (marks{}) {
 		at := strings.LastIndex(prompt, d.think.open)

@@ -24,8 +24,7 @@ var reasonings = []marks{
 	{"<|channel>thought", "<channel|>"},
 }
 
-// Detect recognises a dialect by the text of a chat template. Whether the prompt ends within reasoning it guesses by the
-// part of the template that makes the prompt's end; After knows.
+// Detect recognises a dialect by the text of a chat template. Whether a prompt ends within reasoning After sees.
 func Detect(template string) Dialect {
 	var d Dialect
 	for i := range families {
@@ -42,11 +41,6 @@ func Detect(template string) Dialect {
 			d.think = m
 			break
 		}
-	}
-	const asked = "add_generation_prompt"
-	if at := strings.LastIndex(template, asked); at >= 0 && d.think.open != "" {
-		end := template[at:]
-		d.opened = strings.Count(end, d.think.open) > strings.Count(end, d.think.closing)
 	}
 	return d
 }
