@@ -28,6 +28,9 @@ type model struct {
 
 // openModel loads the weights whose head is given.
 func (l *library) openModel(o *Options, head *modelfile.GGUF) (*model, error) {
+	if why := impossible(head); why != "" {
+		return nil, unsupported(o.WeightsPath, why)
+	}
 	gpus, err := l.findGPUs(&o.GPU)
 	if err != nil {
 		return nil, err
@@ -82,11 +85,37 @@ func (m *model) pooling() llama.PoolingType {
 	return llama.PoolingTypeMean
 }
 
+// The library's own limits (LLAMA_MAX_LAYERS, LLAMA_MAX_EXPERTS).
+const maxLayers, maxExperts = 512, 1024
+
+// impossible says what of a head the library would not refuse but assert, or "".
+func impossible(head *modelfile.GGUF) string {
+	key := func(name string) string { return head.Architecture + "." + name }
+	for _, name := range []string{"attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"} {
+		if x, found := head.Float(key(name)); found && !(x >= 0) {
+			return fmt.Sprintf("its %s is %v, expected at least 0", key(name), x)
+		}
+	}
+	layers, found := head.Uint(key("block_count"))
+	experts, _ := head.Uint(key("expert_count"))
+	used, _ := head.Uint(key("expert_used_count"))
+	switch {
+	case found && (layers < 1 || layers > maxLayers):
+		return fmt.Sprintf("its %s is %d, expected 1 to %d", key("block_count"), layers, maxLayers)
+	case experts > maxExperts || used > experts || experts > 0 && used == 0:
+		return fmt.Sprintf("its %s is %d and its %s %d, expected at most %d and as many as are used", key("expert_count"), experts,
+			key("expert_used_count"), used, maxExperts)
+	}
+	return ""
+}
+
 // unfit says why a model can't do what engine.Executor promises, or "".
 func (m *model) unfit() string {
 	switch {
 	case llama.ModelHasEncoder(m.handle) || !llama.ModelHasDecoder(m.handle):
 		return "is no decoder-only language model"
+	case llama.GetVocabType(llama.ModelGetVocab(m.handle)) == llama.VocabTypeNone:
+		return "comes without a vocabulary"
 	case m.text(m.architecture+".attention.causal") == "false":
 		return "looks at what follows a token, so it can't generate token after token"
 	case llama.ModelIsDiffusion(m.handle):
