@@ -67,7 +67,8 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 
 // forward sends what the engine makes until it ends.
 func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[workerv1.GenerateResponse], c *call) error {
-	sent := map[int]int{} // tokens of each choice that came in deltas
+	sent := map[int]int{}       // tokens of each choice that came in deltas
+	last := map[int]time.Time{} // when the last of them came
 	for {
 		chunk, err := out.Next()
 		if errors.Is(err, io.EOF) {
@@ -76,13 +77,18 @@ func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[wo
 		if err != nil {
 			return err
 		}
+		now := s.clock.Now()
 		if c.first.IsZero() {
-			c.first = s.clock.Now()
+			c.first = now
 			s.recorder.FirstToken(c.first.Sub(c.begun))
 		}
 		if !empty(chunk) {
 			c.completion += len(chunk.Tokens)
+			if before, ok := last[chunk.Choice]; ok && len(chunk.Tokens) > 0 {
+				s.recorder.NextTokens(len(chunk.Tokens), now.Sub(before))
+			}
 			sent[chunk.Choice] += len(chunk.Tokens)
+			last[chunk.Choice] = now
 			s.recorder.Generated(len(chunk.Tokens))
 			if err := stream.Send(delta(chunk)); err != nil {
 				return err

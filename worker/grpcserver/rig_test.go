@@ -113,7 +113,7 @@ func newRig(t *testing.T, device sim.Options) *rig {
 	r := &rig{t: t, engine: e, ca: tlstest.New(t), log: &lines{}, worker: &fake{
 		status: Status{Stage: workerv1.Stage_STAGE_LOADED, Engine: e}, changed: make(chan struct{}),
 	}}
-	r.set = metrics.New("org/m", 0, func() (engine.Stats, bool) { return e.Stats(), true })
+	r.set = metrics.New("org/m", func() metrics.Now { return metrics.Now{Loaded: true, Stats: e.Stats()} })
 
 	files, err := r.files(identity.ID{Namespace: "team", Role: identity.Worker})
 	if err != nil {

@@ -49,6 +49,7 @@ type Recorder interface {
 	Accepted(promptTokens int)
 	Generated(tokens int)
 	FirstToken(after time.Duration)
+	NextTokens(tokens int, after time.Duration)
 	Ended(o metrics.Outcome, tokens int, sinceFirst, whole time.Duration)
 }
 
