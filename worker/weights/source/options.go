@@ -147,7 +147,11 @@ func storeCredentials(o Options) *credentials.Credentials {
 	case key != "" && secret != "":
 		return credentials.NewStaticV4(key, secret, o.Getenv("AWS_SESSION_TOKEN"))
 	case identity || o.InstanceRole:
-		return credentials.New(&credentials.IAM{Client: &http.Client{Timeout: 20 * time.Second}})
+		i := &credentials.IAM{Client: &http.Client{Timeout: 20 * time.Second}, Region: o.Getenv("AWS_REGION")}
+		i.EKSIdentity.TokenFile, i.EKSIdentity.RoleARN = o.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE"), o.Getenv("AWS_ROLE_ARN")
+		i.Container.CredentialsFullURI = o.Getenv("AWS_CONTAINER_CREDENTIALS_FULL_URI")
+		i.Container.CredentialsRelativeURI = o.Getenv("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
+		return credentials.New(i)
 	}
 	return credentials.NewStaticV4("", "", "")
 }

@@ -193,6 +193,8 @@ func (g *registry) explain(ctx context.Context, err error) error {
 		return refuse(NotFound, "%s is not in the registry", g.uri)
 	case errors.Is(err, content.ErrMismatchedDigest), errors.Is(err, content.ErrInvalidDescriptorSize):
 		return refuse(Changed, "%s: its manifest is not the one that its digest names", g.uri)
+	case errors.Is(err, auth.ErrBasicCredentialNotFound):
+		return refuse(Unauthorized, "%s: the registry wants credentials, and there are none for it", g.uri)
 	case !errors.As(err, &e):
 		return failure(ctx, g.endpoint(), err)
 	}
