@@ -2,6 +2,9 @@ package dialect
 
 import "strings"
 
+// spaces are the characters that markup may have between its parts.
+const spaces = " \n\t\r"
+
 // cursor reads a head or what follows a call. Its methods return false where the text differs. Where the text so far ends
 // before that is decided, they return false too and set short: the same must be tried again with more text.
 type cursor struct {
@@ -20,13 +23,7 @@ func newCursor(s string, final bool) *cursor {
 }
 
 // ended notes that the text ended too early.
-func (c *cursor) ended() bool {
-	if c.final {
-		return false
-	}
-	c.short = true
-	return true
-}
+func (c *cursor) ended() { c.short = c.short || !c.final }
 
 // sees reports whether x comes next.
 func (c *cursor) sees(x string) bool {
@@ -51,13 +48,11 @@ func (c *cursor) takes(x string) bool {
 
 // space consumes any space.
 func (c *cursor) space() {
-	for c.at < len(c.s) {
-		if !isSpace(c.s[c.at]) {
-			return
-		}
-		c.at++
+	rest := strings.TrimLeft(c.s[c.at:], spaces)
+	c.at = len(c.s) - len(rest)
+	if rest == "" {
+		c.ended()
 	}
-	c.ended()
 }
 
 // upTo consumes and returns what stands before the first of ends.
@@ -75,16 +70,14 @@ func (c *cursor) upTo(ends ...string) (string, bool) {
 // word consumes and returns the bytes that are no space and none of stops; there must be one at least.
 func (c *cursor) word(stops string) (string, bool) {
 	from := c.at
-	for c.at < len(c.s) {
-		if b := c.s[c.at]; isSpace(b) || strings.IndexByte(stops, b) >= 0 {
-			return c.s[from:c.at], c.at > from
-		}
-		c.at++
+	if n := strings.IndexAny(c.s[from:], spaces+stops); n >= 0 {
+		c.at += n
+		return c.s[from:c.at], n > 0
 	}
-	return c.s[from:c.at], !c.ended() && c.at > from
+	c.at = len(c.s)
+	c.ended()
+	return c.s[from:c.at], c.final && c.at > from
 }
-
-func isSpace(b byte) bool { return b == ' ' || b == '\n' || b == '\t' || b == '\r' }
 
 // first returns where the first of markers begins in s and which it is, or -1.
 func first(s string, markers []string) (at int, marker string) {

@@ -89,7 +89,7 @@ func (d Dialect) Splitter(tools []byte) engine.Splitter {
 		s.state = (*splitter).reasoning
 	}
 	if d.family != nil && t != nil {
-		s.calls, s.within = d.family.calls(t), d.family.within
+		s.calls, s.bare, s.within = d.family.calls(t), d.family.bare, d.family.within
 		s.openers = s.calls.openers()
 	}
 	s.fresh = len(s.markers()) > 0

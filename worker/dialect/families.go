@@ -12,6 +12,8 @@ type family struct {
 	calls  func(t tools) calls
 	// within: a call may begin within reasoning, which it ends. These models forget to end it.
 	within bool
+	// bare: a call of a tool may begin by it without a marker, where nothing was written before; "": none may.
+	bare string
 	// channels: messages have headers, which mark reasoning and calls both.
 	channels bool
 }
@@ -215,8 +217,9 @@ var families = []family{
 		name:   "llama3", // 3.1, 3.2, 3.3
 		signs:  [][]string{{"<|python_tag|>"}, {"<|start_header_id|>", `"parameters": `}},
 		markup: []string{"<|python_tag|>"},
+		bare:   "{",
 		calls: func(t tools) calls {
-			return &objects{open: []string{"<|python_tag|>"}, tools: t, unmark: true}
+			return &objects{open: []string{"<|python_tag|>"}, tools: t}
 		},
 	},
 }

@@ -11,18 +11,10 @@ type headed struct {
 	tail []string // what may stand after the arguments, in this order
 }
 
-func (h *headed) openers() []string {
-	if h.section == "" {
-		return []string{h.begin}
-	}
-	return []string{h.section, h.begin}
-}
-
-func (h *headed) bare() string { return "" }
+func (h *headed) openers() []string { return []string{h.section, h.begin} }
 
 func (h *headed) head(c *cursor) (head, bool) {
-	if h.section != "" {
-		c.takes(h.section)
+	if c.takes(h.section) {
 		c.space()
 	}
 	if !c.takes(h.begin) {
@@ -115,8 +107,6 @@ type written struct {
 }
 
 func (w *written) openers() []string { return []string{w.open} }
-
-func (w *written) bare() string { return "" }
 
 func (w *written) head(c *cursor) (head, bool) {
 	if !c.takes(w.open) {

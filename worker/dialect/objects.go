@@ -6,8 +6,6 @@ import "strings"
 type calls interface {
 	// openers are the markers by which a call may begin within text. None is part of another.
 	openers() []string
-	// bare is by what a call may begin where nothing was written before, besides the openers; "": by nothing.
-	bare() string
 	// head reads from an opener to the arguments of the first call.
 	head(c *cursor) (h head, ok bool)
 	// next reads what follows the arguments of last: up to the arguments of another call, or to the end of all that belongs
@@ -42,17 +40,9 @@ type objects struct {
 	open    []string
 	closing string // "": there is none
 	tools   tools
-	unmark  bool // a call of a tool needs no marker where nothing was written before
 }
 
 func (o *objects) openers() []string { return o.open }
-
-func (o *objects) bare() string {
-	if o.unmark {
-		return "{"
-	}
-	return ""
-}
 
 func (o *objects) head(c *cursor) (head, bool) {
 	marked := false
@@ -61,7 +51,7 @@ func (o *objects) head(c *cursor) (head, bool) {
 			break
 		}
 	}
-	if !marked {
+	if !marked { // see family.bare
 		h, ok := o.object(c, false)
 		_, known := o.tools[h.name]
 		return h, ok && known && (h.reader != nil || h.arguments != "{}")

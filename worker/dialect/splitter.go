@@ -9,15 +9,14 @@ import (
 // maxSpace is the most space before a marker that ends reasoning that belongs to the marker, in bytes.
 const maxSpace = 64
 
-const spaces = " \n\t\r"
-
 // splitter is the Splitter of all families but those of channels. It is a state machine over what is held; each state
 // decides by the fewest bytes that it can, so how the text is cut into pieces makes no difference.
 type splitter struct {
 	think   marks
 	calls   calls // nil: no tools
 	openers []string
-	within  bool // calls may begin within reasoning, and end it
+	bare    string // see family
+	within  bool   // calls may begin within reasoning, and end it
 
 	state func(s *splitter, final bool) (more bool)
 	held  string
@@ -105,8 +104,8 @@ func (s *splitter) markers() []string {
 	if s.think.open != "" {
 		out = append(out[:len(out):len(out)], s.think.open)
 	}
-	if s.calls != nil && s.calls.bare() != "" {
-		out = append(out[:len(out):len(out)], s.calls.bare())
+	if s.bare != "" {
+		out = append(out[:len(out):len(out)], s.bare)
 	}
 	return out
 }

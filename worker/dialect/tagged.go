@@ -22,8 +22,6 @@ func (t *tagged) openers() []string {
 	return t.open
 }
 
-func (t *tagged) bare() string { return "" }
-
 func (t *tagged) head(c *cursor) (head, bool) {
 	if !slices.ContainsFunc(t.open, c.takes) && !t.loose {
 		return head{}, false
