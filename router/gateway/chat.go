@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/ringfleet/ringfleet/api/telemetry"
 	"github.com/ringfleet/ringfleet/router/openai"
 )
+
+// errChoice: a worker answers a choice that nobody asked for.
+var errChoice = errors.New("the worker sent a choice that was not asked for")
 
 // chat serves POST /v1/chat/completions.
 func (x *exchange) chat() error {
@@ -25,12 +27,10 @@ func (x *exchange) chat() error {
 	if err != nil {
 		return err
 	}
-	x.model, x.measure = m.Name, x.h.cfg.Measure(m.Name)
+	x.model, x.measure, x.choices = m.Name, x.h.cfg.Measure(m.Name), int(req.Choices)
 	call := &Call{
 		ModelUID: m.UID, RequestID: x.id, Key: affinityKey(x.r.Header.Get(telemetry.HeaderSession), req),
-		FirstByte: s.firstByte, Idle: s.idle,
-		Messages: req.Messages, MaxTokens: req.MaxTokens, Stop: req.Stop,
-		Temperature: req.Temperature, TopP: req.TopP, Seed: req.Seed,
+		FirstByte: s.firstByte, Idle: s.idle, Chat: req,
 	}
 	answer := &openai.Completion{
 		ID: "chatcmpl-" + x.h.random(), Model: req.Model, Created: x.began.Unix(), IncludeUsage: req.IncludeUsage,
@@ -43,41 +43,46 @@ func (x *exchange) chat() error {
 	return x.collect(ctx, call, answer)
 }
 
-// collect answers with the whole text at once. Until then the client has no byte, so that a worker which is lost in the
+// collect answers with all choices at once. Until then the client has no byte, so that a worker which is lost in the
 // middle costs only time: the call is made once more, unless it has been already.
 func (x *exchange) collect(ctx context.Context, call *Call, answer *openai.Completion) error {
-	text, end, attempts, err := x.gather(ctx, call)
+	choices, attempts, err := x.gather(ctx, call)
 	var fault *Fault
 	if errors.As(err, &fault) && fault.Kind == Lost && attempts == 1 && ctx.Err() == nil {
 		x.usage.Completion = 0
 		call.Tried = []string{x.worker}
-		text, end, _, err = x.gather(ctx, call)
+		choices, _, err = x.gather(ctx, call)
 	}
 	if err != nil {
 		return err
 	}
 	x.w.Header().Set(telemetry.HeaderWorker, x.worker)
-	return x.write(http.StatusOK, answer.AppendBody(nil, text, end.Finish, end.Usage))
+	return x.write(http.StatusOK, answer.AppendBody(nil, choices, x.usage))
 }
 
 // gather runs a call to its end, and says how many workers were asked; 0 where none began to answer.
-func (x *exchange) gather(ctx context.Context, call *Call) (text string, end Event, attempts int, err error) {
+func (x *exchange) gather(ctx context.Context, call *Call) (choices []openai.Choice, attempts int, err error) {
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
 	if err != nil {
-		return "", Event{}, 0, err
+		return nil, 0, err
 	}
 	defer stream.Close()
-	var all strings.Builder
-	for {
+	all := make([]gathered, x.choices)
+	x.ended = 0
+	for x.ended < len(all) {
 		event, err := x.next(stream)
 		if err != nil {
-			return "", Event{}, stream.Attempts(), err
+			return nil, stream.Attempts(), err
 		}
-		all.WriteString(event.Text)
-		if event.Finish != "" {
-			return all.String(), event, stream.Attempts(), nil
+		if int(event.Delta.Choice) >= len(all) {
+			return nil, stream.Attempts(), &Fault{Kind: Lost, Worker: x.worker, Err: errChoice}
 		}
+		all[event.Delta.Choice].add(&event)
 	}
+	for i := range all {
+		choices = append(choices, all[i].choice())
+	}
+	return choices, stream.Attempts(), nil
 }
 
 // next waits for the next event and takes its figures.
@@ -90,7 +95,7 @@ func (x *exchange) next(s Stream) (Event, error) {
 	if event.PromptTokens > 0 {
 		x.usage.Prompt = event.PromptTokens
 	}
-	if event.Text != "" {
+	if event.shows() {
 		now := x.h.cfg.Clock.Now()
 		if x.texts == 0 {
 			x.firstText = now.Sub(x.began)
@@ -103,12 +108,24 @@ func (x *exchange) next(s Stream) (Event, error) {
 	}
 	x.usage.Completion += uint32(event.Tokens)
 	if event.Finish != "" {
-		x.usage = event.Usage
+		x.settle(event.Usage)
 	}
 	return event, nil
 }
 
-// stream answers with an event for each piece of text.
+// settle takes the usage of a choice that has ended. The prompt is the same for all of them, and the first one says how
+// much of it was cached: the others begin with what it computed. Until all have ended, tokens are counted as they come.
+func (x *exchange) settle(u openai.Usage) {
+	if x.ended++; x.ended == 1 {
+		x.final = openai.Usage{Prompt: u.Prompt, Cached: u.Cached}
+	}
+	x.final.Completion += u.Completion
+	if x.ended == x.choices {
+		x.usage = x.final
+	}
+}
+
+// stream answers with an event for each piece of a choice.
 func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *Call, answer *openai.Completion) error {
 	x.events = newEvents(x.h.cfg.Clock, x.w, x.rc, cancel)
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
@@ -117,7 +134,8 @@ func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *
 	}
 	defer stream.Close()
 	var buf []byte
-	begun := false
+	begun := make([]bool, x.choices)
+	headed := false
 	for {
 		event, err := x.next(stream)
 		if err != nil && ctx.Err() != nil {
@@ -126,21 +144,31 @@ func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *
 		if err != nil {
 			return err
 		}
-		if event.Text == "" && event.Finish == "" {
+		if !event.shows() && event.Finish == "" {
 			continue
 		}
-		buf = buf[:0]
-		if !begun {
-			begun = true
-			x.events.header(telemetry.HeaderWorker, x.worker)
-			buf = answer.AppendRole(buf)
+		choice := event.Delta.Choice
+		if int(choice) >= len(begun) {
+			return &Fault{Kind: Lost, Worker: x.worker, Err: errChoice}
 		}
-		if event.Text != "" {
-			buf = answer.AppendText(buf, event.Text)
+		buf = buf[:0]
+		if !headed {
+			headed = true
+			x.events.header(telemetry.HeaderWorker, x.worker)
+		}
+		if !begun[choice] {
+			begun[choice] = true
+			buf = answer.AppendRole(buf, choice)
+		}
+		if event.shows() {
+			buf = answer.AppendDelta(buf, &event.Delta)
 		}
 		if event.Finish != "" {
-			x.status = http.StatusOK
-			return x.events.send(answer.AppendEnd(buf, event.Finish, event.Usage))
+			buf = answer.AppendFinish(buf, choice, event.Finish)
+			if x.ended == len(begun) {
+				x.status = http.StatusOK
+				return x.events.send(answer.AppendDone(buf, x.usage))
+			}
 		}
 		if err := x.events.send(buf); err != nil {
 			return err

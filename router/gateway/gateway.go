@@ -24,7 +24,7 @@ type Generator interface {
 
 // Stream is the output of one call.
 type Stream interface {
-	// Next waits for the next event. The one with a finish reason is the last. Errors are of type *Fault, or ctx's.
+	// Next waits for the next event. The last one is the finish of the last choice. Errors are of type *Fault, or ctx's.
 	Next() (Event, error)
 	// Worker is the pod that answers, Attempts how many were asked, that one included.
 	Worker() string
@@ -46,25 +46,26 @@ type Call struct {
 	FirstByte time.Duration
 	Idle      time.Duration
 
-	// Messages is the request's array, byte for byte. The rest is as in openai.ChatRequest.
-	Messages    []byte
-	MaxTokens   uint32
-	Temperature *float64
-	TopP        *float64
-	Seed        *int64
-	Stop        []string
+	// Chat is what the client asks for. Its byte slices are parts of the request's body.
+	Chat *openai.ChatRequest
 }
 
-// Event is the next part of an answer: text, or the end.
+// Event is the next part of an answer: a piece of one choice, or its end.
 type Event struct {
 	// PromptTokens is set once, in the first event.
 	PromptTokens uint32
-	// Text is whole characters, made of that many tokens.
-	Text   string
+	// Delta is whole characters, made of that many tokens. Its Choice holds for Finish too.
+	Delta  openai.Delta
 	Tokens int
-	// Finish is set in the last event, and Usage with it.
+	// Finish is set in the last event of each choice, and Usage, the choice's own, with it.
 	Finish openai.FinishReason
 	Usage  openai.Usage
+}
+
+// shows reports whether a client sees anything of the event's delta.
+func (e *Event) shows() bool {
+	d := &e.Delta
+	return d.Text != "" || d.Reasoning != "" || len(d.ToolCalls) > 0 || len(d.Logprobs) > 0
 }
 
 // Measure takes the figures of one chat request. Its methods are called by one goroutine at a time.

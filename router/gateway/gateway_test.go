@@ -109,7 +109,7 @@ func (p *playing) Next() (Event, error) {
 	return s.event, s.err
 }
 
-func text(s string) step { return step{event: Event{Text: s, Tokens: 1}} }
+func text(s string) step { return step{event: Event{Delta: openai.Delta{Text: s}, Tokens: 1}} }
 
 func lost() step { return step{err: &Fault{Kind: Lost, Worker: "worker-0"}} }
 

@@ -43,6 +43,9 @@ type exchange struct {
 	code          string
 	why           string // what happened on a worker
 	usage         openai.Usage
+	final         openai.Usage // of the choices that have ended
+	choices       int
+	ended         int     // choices that have
 	measured      bool    // it counts in the figures
 	measure       Measure // nil before the model is known
 	texts         int

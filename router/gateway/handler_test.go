@@ -192,11 +192,11 @@ func TestACallCarriesTheRequestAndNoHeader(t *testing.T) {
 	r.do("POST", pathChat, `{"messages": [ {"role":"user","content":"é\u00e9"} ],"model":"org/small-1.0","seed":3,"temperature":0.5,"top_p":0.9,"stop":"x","max_tokens":7}`,
 		"X-Session-Id", "s1", "X-Request-Id", "id-1", "Authorization", "Bearer KEY")
 	c := r.script.calls[0]
-	if string(c.Messages) != `[ {"role":"user","content":"é\u00e9"} ]` {
-		t.Errorf("messages %s", c.Messages)
+	if string(c.Chat.Messages) != `[ {"role":"user","content":"é\u00e9"} ]` {
+		t.Errorf("messages %s", c.Chat.Messages)
 	}
-	if c.ModelUID != "u1" || c.RequestID != "id-1" || string(c.Key) != "session\x00s1" || c.MaxTokens != 7 || *c.Seed != 3 ||
-		*c.Temperature != 0.5 || *c.TopP != 0.9 || len(c.Stop) != 1 || c.FirstByte != 2*time.Minute || c.Idle != time.Minute {
+	if c.ModelUID != "u1" || c.RequestID != "id-1" || string(c.Key) != "session\x00s1" || c.Chat.MaxTokens != 7 || *c.Chat.Seed != 3 ||
+		*c.Chat.Temperature != 0.5 || *c.Chat.TopP != 0.9 || len(c.Chat.Stop) != 1 || c.FirstByte != 2*time.Minute || c.Idle != time.Minute {
 		t.Errorf("call %+v", c)
 	}
 }

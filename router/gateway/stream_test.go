@@ -64,7 +64,7 @@ var transcripts = map[string]struct {
 	"a worker lost in the middle is one error":   {"lost", askStream, play{steps: []step{accepted, text("Hi"), lost()}}, "upstream"},
 	"a worker silent in the middle is one error": {"silent", askStream, play{steps: []step{accepted, text("Hi"), {err: &Fault{Kind: Silent}}}}, "timeout"},
 	"a mistake of ours in the middle is one too": {"broken", askStream, play{steps: []step{accepted, text("Hi"), {crash: true}}}, "internal"},
-	"text may come with the end":                 {"last_words", askStream, play{steps: []step{{event: Event{Text: "Hi", Finish: openai.FinishLength}}}}, "ok"},
+	"text may come with the end":                 {"last_words", askStream, play{steps: []step{{event: Event{Delta: openai.Delta{Text: "Hi"}, Finish: openai.FinishLength}}}}, "ok"},
 }
 
 func TestStreamsOnTheWire(t *testing.T) {
@@ -133,7 +133,7 @@ func TestSilenceIsBrokenByComments(t *testing.T) {
 	// Deadlines of connections are real, so the clock starts now; it moves only when told.
 	c := testingclock.NewFakeClock(time.Now())
 	speak := make(chan struct{})
-	r := newRig(c, play{steps: []step{accepted, {wait: speak, event: Event{Text: "Hi"}}, finished}})
+	r := newRig(c, play{steps: []step{accepted, {wait: speak, event: Event{Delta: openai.Delta{Text: "Hi"}}}, finished}})
 	url := r.serve(context.Background(), t)
 	responses := make(chan *http.Response, 1)
 	go func() {

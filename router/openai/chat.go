@@ -24,6 +24,8 @@ type ChatRequest struct {
 	Model string
 	// Messages is the array as the client wrote it, byte for byte.
 	Messages []byte
+	// Tools is the array as the client wrote it; nil where there is none or tool_choice is none.
+	Tools []byte
 	// Leading holds role and content, as written, of the messages up to and with the first one of the user: what all
 	// turns of a conversation share.
 	Leading [][]byte
@@ -34,11 +36,17 @@ type ChatRequest struct {
 
 	// MaxTokens is 0 where the client set no limit.
 	MaxTokens uint32
-	// Temperature, TopP and Seed are nil where the client didn't say.
-	Temperature *float64
-	TopP        *float64
-	Seed        *int64
-	Stop        []string
+	MinTokens uint32
+	Stop      []string
+	IgnoreEOS bool
+	// Choices is how many outputs are made, at least 1.
+	Choices     uint32
+	Logprobs    bool
+	TopLogprobs uint32
+	Format      Format
+	// Schema is response_format.json_schema as the client wrote it, with FormatJSONSchema.
+	Schema []byte
+	Sampling
 
 	// Names under which a client may keep its conversation together; empty where absent.
 	Conversation       string
@@ -59,6 +67,20 @@ func ParseChat(body []byte) (*ChatRequest, error) {
 	return &p.req, nil
 }
 
+// Sampling says how tokens are chosen. What is nil the client didn't say.
+type Sampling struct {
+	Temperature       *float64
+	TopP              *float64
+	TopK              *uint32
+	MinP              *float64
+	Seed              *int64
+	PresencePenalty   *float64
+	FrequencyPenalty  *float64
+	RepetitionPenalty *float64
+	// LogitBias is by token.
+	LogitBias map[uint32]float32
+}
+
 // parser reads one body.
 type parser struct {
 	s    scanner
@@ -66,6 +88,7 @@ type parser struct {
 	seen []string // known parameters so far
 
 	maxTokens, maxCompletionTokens uint32
+	noTools                        bool // tool_choice is none
 }
 
 // known holds the reader of every parameter that is honoured. The value that it reads is not null.
@@ -76,9 +99,23 @@ var known = map[string]func(*parser, string) *Error{
 	"stream_options":        (*parser).streamOptions,
 	"max_tokens":            func(p *parser, n string) *Error { return p.count(n, &p.maxTokens) },
 	"max_completion_tokens": func(p *parser, n string) *Error { return p.count(n, &p.maxCompletionTokens) },
+	"min_tokens":            func(p *parser, n string) *Error { return p.number32(n, 0, math.MaxInt32, &p.req.MinTokens) },
+	"ignore_eos":            func(p *parser, n string) *Error { return p.boolean(n, &p.req.IgnoreEOS) },
+	"n":                     func(p *parser, n string) *Error { return p.number32(n, 1, MaxChoices, &p.req.Choices) },
+	"logprobs":              func(p *parser, n string) *Error { return p.boolean(n, &p.req.Logprobs) },
+	"top_logprobs":          func(p *parser, n string) *Error { return p.number32(n, 0, MaxTopLogprobs, &p.req.TopLogprobs) },
 	"temperature":           (*parser).temperature,
 	"top_p":                 (*parser).topP,
+	"top_k":                 (*parser).topK,
+	"min_p":                 (*parser).minP,
+	"presence_penalty":      func(p *parser, n string) *Error { return p.penalty(n, &p.req.PresencePenalty) },
+	"frequency_penalty":     func(p *parser, n string) *Error { return p.penalty(n, &p.req.FrequencyPenalty) },
+	"repetition_penalty":    (*parser).repetition,
+	"logit_bias":            (*parser).logitBias,
 	"seed":                  (*parser).seed,
+	"response_format":       (*parser).responseFormat,
+	"tools":                 (*parser).tools,
+	"tool_choice":           (*parser).toolChoice,
 	"stop":                  (*parser).stop,
 	"conversation":          (*parser).conversation,
 	"previous_response_id":  func(p *parser, n string) *Error { return p.str(n, &p.req.PreviousResponseID) },
@@ -114,9 +151,25 @@ func (p *parser) parse() *Error {
 			return invalid(CodeMissing, name, "%s is missing.", name)
 		}
 	}
-	p.req.MaxTokens = p.maxTokens
+	return p.together()
+}
+
+// together judges what depends on several parameters.
+func (p *parser) together() *Error {
+	r := &p.req
+	r.MaxTokens = p.maxTokens
 	if p.maxCompletionTokens > 0 {
-		p.req.MaxTokens = p.maxCompletionTokens
+		r.MaxTokens = p.maxCompletionTokens
+	}
+	r.Choices = max(r.Choices, 1)
+	if p.noTools {
+		r.Tools = nil
+	}
+	switch {
+	case r.TopLogprobs > 0 && !r.Logprobs:
+		return invalid(CodeInvalidValue, "top_logprobs", "top_logprobs needs logprobs: true.")
+	case r.MaxTokens > 0 && r.MinTokens > r.MaxTokens:
+		return invalid(CodeInvalidValue, "min_tokens", "min_tokens is %d, and no more than %d tokens are allowed.", r.MinTokens, r.MaxTokens)
 	}
 	return nil
 }
@@ -243,31 +296,20 @@ func (p *parser) decimal(name string, ok func(float64) bool, bounds string) (*fl
 
 // count reads a number of tokens.
 func (p *parser) count(name string, to *uint32) *Error {
+	return p.number32(name, 1, math.MaxInt32, to)
+}
+
+// number32 reads an integer within bounds.
+func (p *parser) number32(name string, low, high int64, to *uint32) *Error {
 	n, err := p.integer(name)
 	if err != nil {
 		return err
 	}
-	if n < 1 || n > math.MaxInt32 {
-		return invalid(CodeInvalidValue, name, "%s must be from 1 to %d, and %d is not.", name, math.MaxInt32, n)
+	if n < low || n > high {
+		return invalid(CodeInvalidValue, name, "%s must be from %d to %d, and %d is not.", name, low, high, n)
 	}
 	*to = uint32(n)
 	return nil
-}
-
-func (p *parser) temperature(name string) (err *Error) {
-	p.req.Temperature, err = p.decimal(name, func(f float64) bool { return f >= 0 && f <= 2 }, "from 0 to 2")
-	return err
-}
-
-func (p *parser) topP(name string) (err *Error) {
-	p.req.TopP, err = p.decimal(name, func(f float64) bool { return f > 0 && f <= 1 }, "more than 0 and at most 1")
-	return err
-}
-
-func (p *parser) seed(name string) *Error {
-	n, err := p.integer(name)
-	p.req.Seed = &n
-	return err
 }
 
 // stop reads a string or up to four of them.

@@ -105,22 +105,42 @@ var refusals = map[string]struct {
 	"a user that is a number":                 {body(`"user":1`), "user", CodeInvalidType},
 	"a conversation that is a number":         {body(`"conversation":1`), "conversation", CodeInvalidType},
 	"a conversation whose id is a number":     {body(`"conversation":{"id":1}`), "conversation.id", CodeInvalidType},
-	"two answers":                             {body(`"n":2`), "n", CodeUnsupportedParameter},
-	"no answer":                               {body(`"n":0`), "n", CodeUnsupportedParameter},
-	"tools":                                   {body(`"tools":[{"type":"function","function":{"name":"f"}}]`), "tools", CodeUnsupportedParameter},
+	"no answer":                               {body(`"n":0`), "n", CodeInvalidValue},
+	"nine answers":                            {body(`"n":9`), "n", CodeInvalidValue},
+	"tools as an object":                      {body(`"tools":{}`), "tools", CodeInvalidType},
+	"a tool that is no function":              {body(`"tools":[{"type":"web_search"}]`), "tools[0].type", CodeUnsupportedParameter},
+	"a tool without a function":               {body(`"tools":[{"type":"function"}]`), "tools[0].function", CodeMissing},
+	"a tool without a name":                   {body(`"tools":[{"type":"function","function":{}}]`), "tools[0].function.name", CodeInvalidValue},
+	"a tool with a bad name":                  {body(`"tools":[{"type":"function","function":{"name":"a b"}}]`), "tools[0].function.name", CodeInvalidValue},
+	"a tool whose parameters are a list":      {body(`"tools":[{"type":"function","function":{"name":"f","parameters":[]}}]`), "tools[0].function.parameters", CodeInvalidType},
+	"129 tools":                               {body(`"tools":[` + strings.Repeat(oneTool+",", 128) + oneTool + `]`), "tools", CodeInvalidValue},
+	"a tool that must not be called twice":    {body(`"parallel_tool_calls":false`), "parallel_tool_calls", CodeUnsupportedParameter},
+	"a format without a type":                 {body(`"response_format":{}`), "response_format.type", CodeInvalidValue},
+	"a format that nobody knows":              {body(`"response_format":{"type":"xml"}`), "response_format.type", CodeInvalidValue},
+	"a format as a string":                    {body(`"response_format":"json_object"`), "response_format", CodeInvalidType},
+	"a schema that is missing":                {body(`"response_format":{"type":"json_schema"}`), "response_format.json_schema", CodeMissing},
+	"logprobs as a number":                    {body(`"logprobs":5`), "logprobs", CodeInvalidType},
+	"21 top_logprobs":                         {body(`"logprobs":true,"top_logprobs":21`), "top_logprobs", CodeInvalidValue},
+	"top_logprobs without logprobs":           {body(`"top_logprobs":2`), "top_logprobs", CodeInvalidValue},
+	"logit_bias as a list":                    {body(`"logit_bias":[1]`), "logit_bias", CodeInvalidType},
+	"logit_bias of a word":                    {body(`"logit_bias":{"hello":1}`), "logit_bias.hello", CodeInvalidValue},
+	"logit_bias beyond its bounds":            {body(`"logit_bias":{"5":101}`), "logit_bias.5", CodeInvalidValue},
+	"frequency_penalty above 2":               {body(`"frequency_penalty":2.5`), "frequency_penalty", CodeInvalidValue},
+	"presence_penalty below -2":               {body(`"presence_penalty":-3`), "presence_penalty", CodeInvalidValue},
+	"a repetition_penalty of 0":               {body(`"repetition_penalty":0`), "repetition_penalty", CodeInvalidValue},
+	"a min_p above 1":                         {body(`"min_p":1.5`), "min_p", CodeInvalidValue},
+	"a top_k of -2":                           {body(`"top_k":-2`), "top_k", CodeInvalidValue},
+	"more min_tokens than max_tokens":         {body(`"min_tokens":9,"max_tokens":8`), "min_tokens", CodeInvalidValue},
 	"a tool that must be called":              {body(`"tool_choice":"required"`), "tool_choice", CodeUnsupportedParameter},
-	"an answer in JSON":                       {body(`"response_format":{"type":"json_object"}`), "response_format", CodeUnsupportedParameter},
-	"logprobs":                                {body(`"logprobs":true`), "logprobs", CodeUnsupportedParameter},
-	"logit_bias":                              {body(`"logit_bias":{"5":1}`), "logit_bias", CodeUnsupportedParameter},
-	"frequency_penalty":                       {body(`"frequency_penalty":0.5`), "frequency_penalty", CodeUnsupportedParameter},
-	"presence_penalty":                        {body(`"presence_penalty":-1`), "presence_penalty", CodeUnsupportedParameter},
-	"a penalty that is a string":              {body(`"presence_penalty":"0"`), "presence_penalty", CodeUnsupportedParameter},
+	"a penalty that is a string":              {body(`"presence_penalty":"0"`), "presence_penalty", CodeInvalidType},
 	"a long value of an unsupported one":      {body(`"best_of":` + strings.Repeat("1", 100)), "best_of", CodeUnsupportedParameter},
 	"a grammar":                               {body(`"guided_json":{}`), "guided_json", CodeUnsupportedParameter},
 	"a broken value of an ignored parameter":  {body(`"metadata":{"a":}`), "metadata", CodeInvalidJSON},
-	"a broken value of an unsupported one":    {body(`"tools":[}`), "tools", CodeInvalidJSON},
+	"a broken value of an unsupported one":    {body(`"functions":[}`), "functions", CodeInvalidJSON},
 	"a broken value where a type is expected": {body(`"temperature":[}`), "temperature", CodeInvalidJSON},
 }
+
+const oneTool = `{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}`
 
 func TestABadBodyIsRefusedWithItsParameter(t *testing.T) {
 	for name, c := range refusals {
@@ -159,9 +179,22 @@ var acceptances = map[string]struct {
 	"names of a conversation": {body(`"user":"u","prompt_cache_key":"k","conversation":{"id":"c"},"previous_response_id":"p"`), func(r *ChatRequest) bool {
 		return r.User+r.PromptCacheKey+r.Conversation+r.PreviousResponseID == "ukcp"
 	}},
-	"a conversation by its id":        {body(`"conversation":"c"`), func(r *ChatRequest) bool { return r.Conversation == "c" }},
-	"what changes nothing":            {body(`"metadata":{"a":"b"},"store":true,"service_tier":"flex","safety_identifier":"x","parallel_tool_calls":true,"whatever":[{}]`), func(r *ChatRequest) bool { return true }},
-	"unsupported, but asks for none":  {body(`"n":1,"tools":[ ],"tool_choice":"auto","response_format":{ "type" : "text" },"frequency_penalty":0.0,"top_k":-1,"logprobs":false`), func(r *ChatRequest) bool { return true }},
+	"a conversation by its id": {body(`"conversation":"c"`), func(r *ChatRequest) bool { return r.Conversation == "c" }},
+	"what changes nothing":     {body(`"metadata":{"a":"b"},"store":true,"service_tier":"flex","safety_identifier":"x","parallel_tool_calls":true,"whatever":[{}]`), func(r *ChatRequest) bool { return true }},
+	"every sampling parameter": {body(`"top_k":40,"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.2,"logit_bias":{"5":-100,"7":2.5}`), func(r *ChatRequest) bool {
+		return *r.TopK == 40 && *r.MinP == 0.1 && *r.PresencePenalty == 1 && *r.FrequencyPenalty == -1 && *r.RepetitionPenalty == 1.2 &&
+			len(r.LogitBias) == 2 && r.LogitBias[5] == -100 && r.LogitBias[7] == 2.5
+	}},
+	"several choices with logprobs": {body(`"n":3,"logprobs":true,"top_logprobs":5,"min_tokens":2,"ignore_eos":true`), func(r *ChatRequest) bool {
+		return r.Choices == 3 && r.Logprobs && r.TopLogprobs == 5 && r.MinTokens == 2 && r.IgnoreEOS
+	}},
+	"tools, byte for byte":   {body(`"tools":[ ` + oneTool + `]`), func(r *ChatRequest) bool { return string(r.Tools) == "[ "+oneTool+"]" }},
+	"tools that mustn't run": {body(`"tools":[` + oneTool + `],"tool_choice":"none"`), func(r *ChatRequest) bool { return r.Tools == nil }},
+	"an answer in JSON":      {body(`"response_format":{"type":"json_object"}`), func(r *ChatRequest) bool { return r.Format == FormatJSONObject }},
+	"an answer by a schema":  {body(`"response_format":{"json_schema":{"name":"x"},"type":"json_schema"}`), func(r *ChatRequest) bool { return r.Format == FormatJSONSchema && string(r.Schema) == `{"name":"x"}` }},
+	"what asks for nothing": {body(`"n":1,"tools":[ ],"tool_choice":"auto","response_format":{ "type" : "text" },"frequency_penalty":0.0,"top_k":-1,"logprobs":false`), func(r *ChatRequest) bool {
+		return r.Choices == 1 && r.Tools == nil && r.Format == FormatText && *r.TopK == 0
+	}},
 	"a model name with an escape":     {`{"model":"a\/b","messages":` + hello + `}`, func(r *ChatRequest) bool { return r.Model == "a/b" }},
 	"white space everywhere":          {" {\t\"model\" : \"m\" ,\n\"messages\" : [ { \"role\" : \"user\" , \"content\" : \"x\" } ] } ", func(r *ChatRequest) bool { return string(r.Messages) == `[ { "role" : "user" , "content" : "x" } ]` }},
 	"text parts":                      {conversation(`[{"role":"user","content":[{"type":"text","text":"a"},{"text":"b","type":"text"}]}]`), func(r *ChatRequest) bool { return true }},

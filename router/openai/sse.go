@@ -1,5 +1,7 @@
 package openai
 
+import "strconv"
+
 // Parts of a stream that are the same in each.
 const (
 	// KeepAlive is a comment, which clients skip.
@@ -8,28 +10,73 @@ const (
 	Done = "data: [DONE]\n\n"
 )
 
-// AppendRole appends the first event of a stream.
-func (c *Completion) AppendRole(dst []byte) []byte {
-	dst = c.openChunk(dst)
+// Delta is the next piece of one choice.
+type Delta struct {
+	Choice    uint32
+	Text      string
+	Reasoning string
+	ToolCalls []ToolCall
+	Logprobs  []Logprob
+}
+
+// AppendRole appends the first event of a choice.
+func (c *Completion) AppendRole(dst []byte, choice uint32) []byte {
+	dst = c.openChunk(dst, choice)
 	dst = append(dst, `{"role":"assistant","content":""},"finish_reason":null}]`...)
 	return c.closeChunk(dst)
 }
 
-// AppendText appends an event with the next piece of text, whole characters only.
-func (c *Completion) AppendText(dst []byte, text string) []byte {
-	dst = c.openChunk(dst)
-	dst = append(dst, `{"content":`...)
-	dst = appendString(dst, text)
-	dst = append(dst, `},"finish_reason":null}]`...)
+// AppendDelta appends an event with the next piece of a choice. Text holds whole characters only.
+func (c *Completion) AppendDelta(dst []byte, d *Delta) []byte {
+	dst = append(c.openChunk(dst, d.Choice), '{')
+	first := len(dst)
+	if d.Reasoning != "" {
+		dst = appendString(append(dst, `,"reasoning_content":`...), d.Reasoning)
+	}
+	if d.Text != "" {
+		dst = appendString(append(dst, `,"content":`...), d.Text)
+	}
+	if len(d.ToolCalls) > 0 {
+		dst = append(dst, `,"tool_calls":[`...)
+		for i, t := range d.ToolCalls {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = t.appendPiece(dst)
+		}
+		dst = append(dst, ']')
+	}
+	if len(dst) > first {
+		dst = append(dst[:first], dst[first+1:]...) // the first comma
+	}
+	dst = append(dst, '}')
+	if len(d.Logprobs) > 0 {
+		dst = append(appendLogprobs(append(dst, `,"logprobs":{"content":`...), d.Logprobs, true), `,"refusal":null}`...)
+	}
+	dst = append(dst, `,"finish_reason":null}]`...)
 	return c.closeChunk(dst)
 }
 
-// AppendEnd appends what ends a stream well: the finish reason, the usage where it was asked for, and Done.
-func (c *Completion) AppendEnd(dst []byte, why FinishReason, u Usage) []byte {
-	dst = c.openChunk(dst)
+// appendPiece appends a call's next piece; only the first one of a call names it.
+func (t *ToolCall) appendPiece(dst []byte) []byte {
+	dst = strconv.AppendUint(append(dst, `{"index":`...), uint64(t.Index), 10)
+	if t.ID != "" {
+		return append(t.appendWhole(append(dst, ',')), '}')
+	}
+	dst = appendString(append(dst, `,"function":{"arguments":`...), t.Arguments)
+	return append(dst, `}}`...)
+}
+
+// AppendFinish appends the event that ends a choice.
+func (c *Completion) AppendFinish(dst []byte, choice uint32, why FinishReason) []byte {
+	dst = c.openChunk(dst, choice)
 	dst = append(dst, `{},"finish_reason":`...)
 	dst = appendString(dst, string(why))
-	dst = c.closeChunk(append(dst, `}]`...))
+	return c.closeChunk(append(dst, `}]`...))
+}
+
+// AppendDone appends what ends a stream well after the finish of each choice: the usage where it was asked for, and Done.
+func (c *Completion) AppendDone(dst []byte, u Usage) []byte {
 	if c.IncludeUsage {
 		dst = c.appendHead(append(dst, "data: "...), "chat.completion.chunk")
 		dst = append(dst, `"choices":[],"usage":`...)
@@ -45,9 +92,10 @@ func AppendErrorEvent(dst []byte, e *Error) []byte {
 }
 
 // openChunk appends the event up to its delta.
-func (c *Completion) openChunk(dst []byte) []byte {
+func (c *Completion) openChunk(dst []byte, choice uint32) []byte {
 	dst = c.appendHead(append(dst, "data: "...), "chat.completion.chunk")
-	return append(dst, `"choices":[{"index":0,"delta":`...)
+	dst = strconv.AppendUint(append(dst, `"choices":[{"index":`...), uint64(choice), 10)
+	return append(dst, `,"delta":`...)
 }
 
 // closeChunk appends what follows the choices.

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"flag"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,23 +40,41 @@ func completion(usage bool) *Completion {
 func TestStreamsOnTheWire(t *testing.T) {
 	u := Usage{Prompt: 12, Completion: 3, Cached: 8}
 	whole := func(c *Completion) []byte {
-		b := c.AppendRole(nil)
+		b := c.AppendRole(nil, 0)
 		for _, text := range []string{"Hi", " \"there\"\n", "a\u2028b\u2029c\u0085d", "😀<&>"} {
-			b = c.AppendText(b, text)
+			b = c.AppendDelta(b, &Delta{Text: text})
 		}
-		return c.AppendEnd(b, FinishStop, u)
+		return c.AppendDone(c.AppendFinish(b, 0, FinishStop), u)
 	}
 	golden(t, "stream.sse", whole(completion(false)))
 	golden(t, "stream_usage.sse", whole(completion(true)))
 
 	broken := completion(false)
-	b := broken.AppendText(broken.AppendRole(nil), "Hi")
+	b := broken.AppendDelta(broken.AppendRole(nil, 0), &Delta{Text: "Hi"})
 	b = AppendErrorEvent(b, &Error{Type: ServerError, Code: "worker_lost", Message: "The worker was lost."})
 	golden(t, "stream_broken.sse", b)
 }
 
+func TestChoicesToolsReasoningAndLogprobsOnTheWire(t *testing.T) {
+	logprobs := []Logprob{{Bytes: []byte("Hi"), Logprob: -0.25, Top: []Logprob{{Bytes: []byte("Hi"), Logprob: -0.25}, {Bytes: []byte{0xf0, 0x9f}, Logprob: math.Inf(-1)}}}}
+	c := completion(true)
+	b := c.AppendRole(nil, 0)
+	b = c.AppendDelta(b, &Delta{Reasoning: "Hm."})
+	b = c.AppendRole(b, 1)
+	b = c.AppendDelta(b, &Delta{Choice: 1, Text: "Hi", Logprobs: logprobs})
+	b = c.AppendDelta(b, &Delta{Text: "I look.", ToolCalls: []ToolCall{{ID: "call_1", Name: "f"}, {Index: 1, ID: "call_2", Name: "g"}}})
+	b = c.AppendDelta(b, &Delta{ToolCalls: []ToolCall{{Arguments: `{"a":`}, {Index: 1, Arguments: "{}"}}})
+	b = c.AppendDelta(b, &Delta{ToolCalls: []ToolCall{{Arguments: `1}`}}})
+	b = c.AppendFinish(c.AppendFinish(b, 1, FinishStop), 0, FinishToolCalls)
+	golden(t, "stream_choices.sse", c.AppendDone(b, Usage{Prompt: 12, Completion: 9}))
+	golden(t, "completion_choices.json", c.AppendBody(nil, []Choice{
+		{Reasoning: "Hm.", ToolCalls: []ToolCall{{ID: "call_1", Name: "f", Arguments: `{"a":1}`}}, Finish: FinishToolCalls},
+		{Text: "Hi", Logprobs: logprobs, Finish: FinishStop},
+	}, Usage{Prompt: 12, Completion: 9}))
+}
+
 func TestBodiesOnTheWire(t *testing.T) {
-	golden(t, "completion.json", completion(false).AppendBody(nil, "Hi\u2028", FinishLength, Usage{Prompt: 12, Completion: 3}))
+	golden(t, "completion.json", completion(false).AppendBody(nil, []Choice{{Text: "Hi\u2028", Finish: FinishLength}}, Usage{Prompt: 12, Completion: 3}))
 	golden(t, "models.json", AppendModels(nil, []Model{{ID: "a/b", Created: 5}, {ID: "c"}}))
 	golden(t, "models_none.json", AppendModels(nil, nil))
 	golden(t, "error.json", AppendError(nil, invalid(CodeInvalidValue, "messages[0].role", "no %q", "x")))
@@ -87,16 +106,16 @@ func FuzzAnyChunkingGivesTheSameText(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string, cuts uint64) {
 		s = strings.ToValidUTF8(s, "")
 		c := completion(true)
-		wire := c.AppendRole(nil)
+		wire := c.AppendRole(nil, 0)
 		var piece strings.Builder
 		for i, r := range []rune(s) {
 			piece.WriteRune(r)
 			if cuts>>(i%64)&1 == 1 {
-				wire = c.AppendText(wire, piece.String())
+				wire = c.AppendDelta(wire, &Delta{Text: piece.String()})
 				piece.Reset()
 			}
 		}
-		wire = c.AppendEnd(c.AppendText(wire, piece.String()), FinishStop, Usage{})
+		wire = c.AppendDone(c.AppendFinish(c.AppendDelta(wire, &Delta{Text: piece.String()}), 0, FinishStop), Usage{})
 		if got := joined(t, string(wire)); got != s {
 			t.Fatalf("%q came back as %q", s, got)
 		}

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/gateway"
-	"github.com/ringfleet/ringfleet/router/openai"
 	"github.com/ringfleet/ringfleet/router/placement"
 	"github.com/ringfleet/ringfleet/router/upstream"
 )
@@ -26,11 +23,7 @@ type generator struct {
 func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stream, error) {
 	s, err := g.client.Generate(ctx, upstream.Request{
 		ModelUID: c.ModelUID, Key: c.Key, RequestID: c.RequestID, Tried: c.Tried, FirstByte: c.FirstByte, Idle: c.Idle,
-		Proto: &workerv1.GenerateRequest{
-			Prompt:    &workerv1.GenerateRequest_Chat{Chat: &workerv1.ChatPrompt{Messages: c.Messages}},
-			Sampling:  &workerv1.Sampling{Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed},
-			MaxTokens: c.MaxTokens, Stop: c.Stop,
-		},
+		Proto: question(c.Chat),
 	})
 	if err != nil {
 		return nil, g.fault(c, err)
@@ -55,16 +48,8 @@ func (s *stream) Next() (gateway.Event, error) {
 		}
 		return gateway.Event{}, s.g.fault(s.call, err)
 	}
-	event := gateway.Event{PromptTokens: s.prompt, Text: r.GetDelta().GetText(), Tokens: len(r.GetDelta().GetTokens())}
-	s.prompt = 0
-	if f := r.GetFinish(); f != nil {
-		event.Finish = openai.FinishStop
-		if f.GetReason() == workerv1.FinishReason_FINISH_REASON_LENGTH {
-			event.Finish = openai.FinishLength
-		}
-		u := f.GetUsage()
-		event.Usage = openai.Usage{Prompt: u.GetPromptTokens(), Completion: u.GetCompletionTokens(), Cached: u.GetCachedTokens()}
-	}
+	event := answer(r)
+	event.PromptTokens, s.prompt = s.prompt, 0
 	return event, nil
 }
 
@@ -81,7 +66,7 @@ func (g *generator) fault(c *gateway.Call, err error) error {
 	case errors.As(err, &invalid):
 		f.Kind, f.Message = gateway.Invalid, invalid.Message
 		f.Param = param(invalid.Field)
-		f.TooLong = tooLong(invalid)
+		f.TooLong = invalid.Code == codeContextLength
 	case errors.Is(err, upstream.ErrBusy):
 		f.Kind = gateway.Busy
 	case errors.Is(err, upstream.ErrFirstByte):
@@ -101,24 +86,6 @@ func (g *generator) fault(c *gateway.Call, err error) error {
 		return err
 	}
 	return f
-}
-
-// param is the client's name for a field of a worker's request, or "".
-func param(field string) string {
-	known := []string{"messages", "max_tokens", "temperature", "top_p", "seed", "stop"}
-	name := field[strings.LastIndexByte(field, '.')+1:]
-	if root, _, _ := strings.Cut(name, "["); slices.Contains(known, root) {
-		return name
-	}
-	if strings.HasPrefix(field, "messages[") {
-		return field
-	}
-	return ""
-}
-
-// tooLong reports whether a worker refuses a request because prompt and answer don't fit. Workers say so in words.
-func tooLong(e *upstream.InvalidError) bool {
-	return (e.Field == "messages" || e.Field == "max_tokens") && strings.Contains(e.Message, " tokens") && strings.Contains(e.Message, " holds ")
 }
 
 // workersState is what a model's workers do while none of them is in the ring.

@@ -166,7 +166,7 @@ func TestARequestThatLostTwoWorkersBeforeIsTriedOnNone(t *testing.T) {
 
 func TestErrorsThatNoOtherWorkerWouldMend(t *testing.T) {
 	field, err := status.New(codes.InvalidArgument, "max_tokens is too large").WithDetails(&errdetails.BadRequest{
-		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "max_tokens", Description: "at most 2048"}},
+		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "max_tokens", Reason: "context_length_exceeded", Description: "at most 2048"}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -178,8 +178,8 @@ func TestErrorsThatNoOtherWorkerWouldMend(t *testing.T) {
 		"a full queue":                      {status.Error(codes.ResourceExhausted, "full"), ErrBusy},
 		"a role that may not call":          {status.Error(codes.PermissionDenied, "no"), ErrFailed},
 		"a method that it doesn't have":     {status.Error(codes.Unimplemented, "no"), ErrFailed},
-		"an invalid request":                {field.Err(), &InvalidError{"max_tokens", "at most 2048"}},
-		"an invalid request without detail": {status.Error(codes.InvalidArgument, "bad"), &InvalidError{"", "bad"}},
+		"an invalid request":                {field.Err(), &InvalidError{"max_tokens", "context_length_exceeded", "at most 2048"}},
+		"an invalid request without detail": {status.Error(codes.InvalidArgument, "bad"), &InvalidError{Message: "bad"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 2, answer(c.code))

@@ -54,6 +54,7 @@ func (e *Error) Is(target error) bool {
 // InvalidError is a request that no worker of the model can ever run.
 type InvalidError struct {
 	Field   string // of the worker's request; may be empty
+	Code    string // OpenAI's, where the worker knows one
 	Message string
 }
 
@@ -128,7 +129,7 @@ func invalid(s *status.Status) *InvalidError {
 	for _, d := range s.Details() {
 		if b, ok := d.(*errdetails.BadRequest); ok && len(b.GetFieldViolations()) > 0 {
 			v := b.GetFieldViolations()[0]
-			return &InvalidError{Field: v.GetField(), Message: v.GetDescription()}
+			return &InvalidError{Field: v.GetField(), Code: v.GetReason(), Message: v.GetDescription()}
 		}
 	}
 	return &InvalidError{Message: s.Message()}

@@ -56,7 +56,7 @@ func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
 			c.retried(Retry{ModelUID: r.ModelUID, RequestID: r.RequestID, From: tried[n-1], To: w.Pod, Why: last.kind()})
 		}
 		tried = append(tried, w.Pod)
-		s := &Stream{client: c, caller: ctx, request: r, worker: w, attempts: len(tried)}
+		s := &Stream{client: c, caller: ctx, request: r, worker: w, attempts: len(tried), open: max(int(r.Proto.GetChoices()), 1)}
 		if last = s.start(); last.err == nil {
 			return s, nil
 		}

@@ -24,9 +24,9 @@ type Stream struct {
 	cancel   context.CancelCauseFunc
 	call     grpc.ServerStreamingClient[workerv1.GenerateResponse]
 	accepted *workerv1.Accepted
-	first    *workerv1.GenerateResponse // not handed out yet
-	finished bool
-	failed   error // what Next returns from now on
+	head     []*workerv1.GenerateResponse // not handed out yet
+	open     int                          // choices without a finish
+	failed   error                        // what Next returns from now on
 	idle     clock.Timer
 	ended    func() // gives everything back; only its first call does
 }
@@ -40,17 +40,18 @@ func (s *Stream) Attempts() int { return s.attempts }
 // PromptTokens is the length of the prompt as the worker counted it.
 func (s *Stream) PromptTokens() uint32 { return s.accepted.GetPromptTokens() }
 
-// Next returns the next delta or the finish; after the finish it returns io.EOF. Any other error means that the answer
+// Next returns the next delta or finish; after the finish of every choice it returns io.EOF. Any other error means that the answer
 // ends here, unfinished, and it stays the same.
 func (s *Stream) Next() (*workerv1.GenerateResponse, error) {
-	if e := s.first; e != nil {
-		s.first = nil
+	if len(s.head) > 0 {
+		e := s.head[0]
+		s.head = s.head[1:]
 		return e, nil
 	}
 	if s.failed != nil {
 		return nil, s.failed
 	}
-	if s.finished {
+	if s.open == 0 {
 		return nil, io.EOF
 	}
 	s.watch()
@@ -92,7 +93,7 @@ func (s *Stream) start() failure {
 	}
 	s.call, err = workerv1.NewWorkerClient(p.conn).Generate(s.ctx, prepare(s.request, s.worker))
 	if err == nil {
-		s.first, err = s.begin()
+		err = s.begin()
 	}
 	if err != nil {
 		f := judge(s.caller, s.ctx, s.worker.Pod, s.accepted != nil, err)
@@ -102,29 +103,23 @@ func (s *Stream) start() failure {
 	return failure{}
 }
 
-// begin returns the first event with text or a finish, with the tokens that came before it: tokens without text show a
-// client nothing, so that until then another worker may be tried.
-func (s *Stream) begin() (*workerv1.GenerateResponse, error) {
-	var silent []uint32
+// begin takes the first event that shows a client something, or a finish, with the tokens that came before it: until then
+// another worker may be tried.
+func (s *Stream) begin() error {
 	for {
 		e, err := s.receive()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		d := e.GetDelta()
-		if d != nil && d.GetText() == "" {
-			silent = append(silent, d.GetTokens()...)
-			continue
+		s.head = append(s.head, e)
+		if d := e.GetDelta(); d == nil || d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0 {
+			return nil
 		}
-		if d != nil && silent != nil {
-			d.Tokens = append(silent, d.GetTokens()...)
-		}
-		return e, nil
 	}
 }
 
-// receive returns the next event that is a piece of the answer. With the finish it also takes the end of the call, so
-// that ending the context afterwards doesn't look like a cancelled request to the worker.
+// receive returns the next event that is a piece of the answer. With the last finish it also takes the end of the call,
+// so that ending the context afterwards doesn't look like a cancelled request to the worker.
 func (s *Stream) receive() (*workerv1.GenerateResponse, error) {
 	for {
 		e, err := s.call.Recv()
@@ -137,9 +132,10 @@ func (s *Stream) receive() (*workerv1.GenerateResponse, error) {
 		case *workerv1.GenerateResponse_Delta:
 			return e, nil
 		case *workerv1.GenerateResponse_Finish:
-			s.finished = true
-			_, _ = s.call.Recv() // io.EOF, or an error that no longer matters
-			s.ended()
+			if s.open--; s.open == 0 {
+				_, _ = s.call.Recv() // io.EOF, or an error that no longer matters
+				s.ended()
+			}
 			return e, nil
 		}
 	}

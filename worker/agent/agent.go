@@ -28,6 +28,7 @@ import (
 	"github.com/ringfleet/ringfleet/worker/gpu"
 	"github.com/ringfleet/ringfleet/worker/grpcserver"
 	"github.com/ringfleet/ringfleet/worker/metrics"
+	"github.com/ringfleet/ringfleet/worker/weights/fetch"
 )
 
 // agent is a worker process.
@@ -36,6 +37,7 @@ type agent struct {
 	log     logr.Logger
 	clock   clock.WithTicker
 	open    func(path string, progress func(int)) (*engine.Loaded, error)
+	fetcher *fetch.Fetcher
 	state   *state
 	set     *metrics.Set
 	started time.Time
@@ -63,29 +65,35 @@ func Run(ctx context.Context, o Options) error {
 	for _, d := range devices {
 		log.Info("A GPU is visible", "index", d.Index, "name", d.Name, "uuid", d.UUID, "memoryBytes", d.MemoryBytes)
 	}
-	a, err := newAgent(o, log, clock.RealClock{}, len(devices))
+	a, err := newAgent(o, log, clock.RealClock{})
 	if err != nil {
 		return err
 	}
 	a.open = func(path string, progress func(int)) (*engine.Loaded, error) {
 		return llamacpp.Open(llamacpp.Options{
-			LibraryDir: o.LibraryDir, WeightsPath: path, ContextTokens: o.ContextTokens, MaxSequences: o.MaxSequences,
-			KVType: llamacpp.KVType(o.KVCacheType), Threads: o.threads(), Logger: lines, Progress: progress,
+			LibraryDir: o.LibraryDir, WeightsPath: path, ContextTokens: o.ContextTokens, MaxSequences: o.sequences(),
+			KVType: llamacpp.KVType(o.KVCacheType), Threads: o.threads(), GPU: o.GPU.driver(),
+			FlashAttention: llamacpp.Attention(o.GPU.FlashAttention), Logger: lines, Progress: progress,
 		})
 	}
 	return a.run(ctx)
 }
 
-func newAgent(o Options, log logr.Logger, c clock.WithTicker, gpus int) (*agent, error) {
+func newAgent(o Options, log logr.Logger, c clock.WithTicker) (*agent, error) {
 	instance, err := newInstance()
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{o: o, log: log, clock: c, started: c.Now(), failure: make(chan error, 1)}
+	o.Fetch.VolumeDir = o.WeightsDir
+	fetcher, err := fetch.New(o.Fetch, c)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{o: o, log: log, clock: c, fetcher: fetcher, started: c.Now(), failure: make(chan error, 1)}
 	a.state = newState(grpcserver.Identity{
 		Instance: instance, Model: o.Model, ModelUID: o.ModelUID, Revision: o.Revision, PodName: o.PodName, PodUID: o.PodUID,
 	})
-	a.set = metrics.New(o.Model, gpus, a.state.stats)
+	a.set = metrics.New(o.Model, a.state.metrics)
 	return a, nil
 }
 
@@ -108,7 +116,7 @@ func (a *agent) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("agent: --grpc-address: %w", err), plain.Close())
 	}
-	a.log.Info("The worker starts", "version", a.o.Version, "instance", a.state.id.Instance, "model", a.o.Model, "revision", a.o.Revision,
+	a.log.Info("The worker starts", "version", a.o.Version, "instance", a.state.Identity().Instance, "model", a.o.Model, "revision", a.o.Revision,
 		"http", plain.Addr().String(), "grpc", secure.Addr().String(), "threads", a.o.threads())
 
 	live, end := context.WithCancel(ctx)
@@ -130,10 +138,14 @@ func (a *agent) run(ctx context.Context) error {
 		a.drain()
 		err = nil
 	case err = <-a.failure:
+		if errors.Is(err, errFetched) {
+			err = nil
+			break
+		}
 		a.log.Error(err, "The worker can't go on")
 	}
 	end()
-	err = errors.Join(err, a.closeEngine())
+	err = errors.Join(err, a.closeEngine(), a.fetcher.Close())
 	close(over)
 	stop, cancel := context.WithTimeout(context.Background(), flush)
 	defer cancel()
@@ -144,7 +156,7 @@ func (a *agent) run(ctx context.Context) error {
 	case <-loading:
 	case <-a.clock.After(flush):
 	}
-	a.log.Info("The worker ends", "instance", a.state.id.Instance)
+	a.log.Info("The worker ends", "instance", a.state.Identity().Instance)
 	return err
 }
 

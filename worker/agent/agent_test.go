@@ -84,7 +84,7 @@ func TestADrainLetsRunningRequestsFinishAndTakesNoOthers(t *testing.T) {
 	}
 	running := make(chan answer, 1)
 	go func() { running <- generate(within(t), c, "hi", 10) }()
-	waitFor(t, "the request runs", func() bool { s, ok := p.a.state.stats(); return ok && s.Running == 1 })
+	waitFor(t, "the request runs", func() bool { return p.a.state.metrics().Stats.Running == 1 })
 
 	p.kill()
 	if r, err := watch.Recv(); err != nil || !r.GetDraining() || r.GetStage() != workerv1.Stage_STAGE_DRAINING {
@@ -127,7 +127,7 @@ func TestTheDrainTimeoutEndsWhatStillRuns(t *testing.T) {
 	running := make(chan answer, 1)
 	c := p.router()
 	go func() { running <- generate(within(t), c, "hi", 200) }()
-	waitFor(t, "the request runs", func() bool { s, ok := p.a.state.stats(); return ok && s.Running == 1 })
+	waitFor(t, "the request runs", func() bool { return p.a.state.metrics().Stats.Running == 1 })
 	p.kill()
 	waitFor(t, "draining", func() bool { now, _ := p.a.state.Status(); return now.Draining })
 	waitFor(t, "the timer", p.clock.HasWaiters)

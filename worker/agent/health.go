@@ -71,7 +71,7 @@ func (a *agent) handler() http.Handler {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		now, _ := a.state.Status()
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(describe(a.state.id, now, a.clock.Since(a.started))) // the reader may be gone
+		_ = json.NewEncoder(w).Encode(describe(a.state.Identity(), now, a.clock.Since(a.started))) // the reader may be gone
 	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
 		now, _ := a.state.Status()

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/grammar"
+	"github.com/ringfleet/ringfleet/worker/sampling"
 	"github.com/ringfleet/ringfleet/worker/scheduler"
 	"github.com/ringfleet/ringfleet/worker/weights"
 )
@@ -17,12 +19,11 @@ import (
 // recheck is how often a worker without usable weights looks whether they have changed.
 const recheck = 10 * time.Second
 
-// load finds, checks and loads the weights. Weights that can't be used leave the worker up, with the reason in its
-// status, and are tried again once the files have changed; any other error ends it. It returns nil when the model is
-// loaded or ctx has ended.
+// load finds or fetches, checks and loads the weights. Weights that can't be used leave the worker up, with the reason in
+// its status, and are tried again once the files have changed or their source may give them; any other error ends it. It
+// returns nil when the model is loaded or ctx has ended, and errFetched when there is no more to do.
 func (a *agent) load(ctx context.Context) error {
-	ticker := a.clock.NewTicker(recheck)
-	defer ticker.Stop()
+	pause := firstPause
 	for {
 		seen := fingerprint(a.o.WeightsDir, a.o.WeightsFile)
 		err := a.try(ctx)
@@ -30,50 +31,56 @@ func (a *agent) load(ctx context.Context) error {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
+		case errors.Is(err, errFetched):
+			return err
 		case !errors.As(err, &bad):
 			a.state.failed("EngineFailed", err.Error())
 			return fmt.Errorf("agent: load the model: %w", err)
 		}
 		a.state.failed(bad.Reason, bad.Message)
-		a.log.Info("The weights can't be used; they are tried again when they change", "reason", bad.Reason, "message", bad.Message)
-		for fingerprint(a.o.WeightsDir, a.o.WeightsFile) == seen {
-			select {
-			case <-ticker.C():
-			case <-ctx.Done():
-				return nil
-			}
+		a.log.Info("The weights can't be used; they are tried again", "reason", bad.Reason, "message", bad.Message)
+		if !a.await(ctx, seen, pause) {
+			return nil
 		}
+		pause = min(2*pause, lastPause)
 	}
 }
 
-// try loads the model once.
+// try gets the weights and loads the model once.
 func (a *agent) try(ctx context.Context) error {
 	begun := a.clock.Now()
-	path, err := weights.Find(a.o.WeightsDir, a.o.WeightsFile)
+	if a.o.Driver == openAI && !a.o.FetchOnly {
+		return a.beside(ctx) // its weights are its container's
+	}
+	path, digest, err := a.weights(ctx)
 	if err != nil {
 		return err
+	}
+	if a.o.FetchOnly {
+		return errFetched
 	}
 	const checking, loading = "checking the weights", "loading the weights"
 	half := 0 // reading the file twice is two halves
-	if a.o.WeightsDigest != "" {
+	if digest != "" {
 		half = 50
 	}
-	a.state.loading(checking, 0)
-	header, err := weights.Check(ctx, path, a.o.WeightsDigest, func(percent int) { a.state.loading(checking, percent*half/100) })
+	at := func(message string, percent int) { a.state.loading(message, &percent) }
+	at(checking, 0)
+	header, err := weights.Check(ctx, path, digest, func(percent int) { at(checking, percent*half/100) })
 	if err != nil {
 		return err
 	}
-	a.state.loading(loading, half)
-	loaded, err := a.open(path, func(percent int) { a.state.loading(loading, half+percent*(100-half)/100) })
+	at(loading, half)
+	loaded, err := a.open(path, func(percent int) { at(loading, half+percent*(100-half)/100) })
 	if err != nil {
 		return err
 	}
-	e, err := scheduler.New(loaded, scheduler.Options{
-		MaxSequences: a.o.MaxSequences, MaxWaiting: a.o.MaxWaiting, StepTokens: scheduler.StepTokensCPU,
-		Clock: a.clock, Log: a.log, Broken: a.engineLost,
-	})
+	e, err := scheduler.New(loaded, a.schedule(loaded))
 	if err != nil {
 		return errors.Join(err, loaded.Executor.Close())
+	}
+	if err := a.preload(ctx, e); err != nil {
+		return errors.Join(err, e.Close())
 	}
 	if !a.keep(e) {
 		return e.Close()
@@ -82,6 +89,33 @@ func (a *agent) try(ctx context.Context) error {
 	a.log.Info("The model is loaded", "file", path, "architecture", header.Architecture, "device", loaded.Info.Caps.Device,
 		"contextTokens", loaded.Info.ContextTokens, "kvTokens", loaded.Info.Caps.KVTokens, "milliseconds", a.clock.Since(begun).Milliseconds())
 	return nil
+}
+
+// schedule are the scheduler's options for a loaded model.
+func (a *agent) schedule(m *engine.Loaded) scheduler.Options {
+	tokens := a.o.Steps.Tokens
+	switch {
+	case tokens > 0:
+	case a.o.GPU.Layers != 0:
+		tokens = scheduler.StepTokensGPU
+	default:
+		tokens = scheduler.StepTokensCPU
+	}
+	idle := a.o.Steps.IdleSequences
+	if idle == 0 {
+		idle = -1 // the scheduler's word for none
+	}
+	words := grammar.New(m.Info.Vocab, m.Vocabulary.Piece, m.Vocabulary.EndsGeneration)
+	return scheduler.Options{
+		MaxSequences: a.o.MaxSequences, MaxWaiting: a.o.MaxWaiting, StepTokens: tokens, Gather: a.o.Steps.Gather, MaxIdle: idle,
+		JSONObject: func() sampling.Constraint { return words.JSONObject() },
+		Clock:      a.clock, Log: a.log, Observer: a.set.Steps(), Broken: a.engineLost,
+	}
+}
+
+// sequences is how many the library must tell apart: those that run and those that are kept.
+func (o *Options) sequences() int {
+	return min(o.MaxSequences+o.Steps.IdleSequences, maxSequenceIDs)
 }
 
 // fingerprint changes when the weights may have: names, sizes and times of the files in dir, and of the one that is

@@ -6,11 +6,16 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ringfleet/ringfleet/worker/engine/llamacpp"
+	"github.com/ringfleet/ringfleet/worker/weights/fetch"
+)
+
+// The drivers.
+const (
+	llamaCpp = "llamacpp"
+	openAI   = "openai"
 )
 
 // Options are the settings of a worker. Each is a flag and an environment variable: --max-waiting is
@@ -21,7 +26,7 @@ type Options struct {
 	// Model is the name that clients ask for; ModelUID and Revision are the InferenceModel and the revision of it that
 	// this process was made for. Calls that expect others are refused.
 	Model, ModelUID, Revision string
-	// Driver is what runs the model: llamacpp.
+	// Driver is what runs the model: llamacpp in this process, or openai, a server beside it.
 	Driver string
 	// WeightsDir is the folder of the weights, and WeightsFile the file in it; empty means the only *.gguf there.
 	WeightsDir, WeightsFile string
@@ -51,6 +56,13 @@ type Options struct {
 	DrainTimeout time.Duration
 	// MaxWaiting is the most requests that wait for a sequence; one more is refused.
 	MaxWaiting int
+	// Fetch says where the weights come from when they don't lie in WeightsDir. FetchOnly ends the process once they are
+	// there: an init container fetches for the engine's own container.
+	Fetch     fetch.Options
+	FetchOnly bool
+	Steps     StepOptions
+	GPU       GPUOptions
+	Server    ServerOptions
 
 	// CPULimit is the container's limit in whole cores, rounded up; 0 is unknown. It comes from CPU_LIMIT only.
 	CPULimit int
@@ -63,22 +75,12 @@ func (o *Options) Bind(f *flag.FlagSet) {
 }
 
 func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
-	text := func(p *string, name, fallback, usage string, also ...string) {
-		v := fallback
-		for _, key := range append(also, variable(name)) {
-			if e := getenv(key); e != "" {
-				v = e
-			}
-		}
-		f.StringVar(p, name, v, usage)
-	}
-	number := func(p *int, name string, fallback int, usage string) {
-		f.IntVar(p, name, o.number(getenv, variable(name), fallback), usage)
-	}
+	b := &binder{f: f, getenv: getenv}
+	text, number, duration, truth := b.text, b.integer, b.duration, b.truth
 	text(&o.Model, "model", "", "name of the model as clients ask for it")
 	text(&o.ModelUID, "model-uid", "", "UID of the InferenceModel")
 	text(&o.Revision, "revision", "", "revision of the InferenceModel")
-	text(&o.Driver, "driver", "llamacpp", "what runs the model: llamacpp")
+	text(&o.Driver, "driver", llamaCpp, "what runs the model: llamacpp, or openai for a server beside this process")
 	text(&o.WeightsDir, "weights-dir", "/weights", "folder of the weights")
 	text(&o.WeightsFile, "weights-file", "", "file of the weights in that folder (default: the only *.gguf)")
 	text(&o.WeightsDigest, "weights-digest", "", "sha256:… that the file must have")
@@ -94,33 +96,15 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 	text(&o.PodName, "pod-name", "", "name of this pod", "POD_NAME")
 	text(&o.PodUID, "pod-uid", "", "UID of this pod", "POD_UID")
 	number(&o.MaxWaiting, "max-waiting", 512, "requests that wait for a sequence")
-	drain := 10 * time.Minute
-	if e := getenv(variable("drain-timeout")); e != "" {
-		var err error
-		if drain, err = time.ParseDuration(e); err != nil {
-			o.bad = append(o.bad, fmt.Errorf("%s: %q is not a duration such as 600s", variable("drain-timeout"), e))
-		}
-	}
-	f.DurationVar(&o.DrainTimeout, "drain-timeout", drain, "time for running requests to finish after SIGTERM")
-	o.CPULimit = o.number(getenv, "CPU_LIMIT", 0)
-}
-
-// number reads a variable; what is not a number is reported by Validate.
-func (o *Options) number(getenv func(string) string, key string, fallback int) int {
-	e := getenv(key)
-	if e == "" {
-		return fallback
-	}
-	n, err := strconv.Atoi(e)
-	if err != nil {
-		o.bad = append(o.bad, fmt.Errorf("%s: %q is not a whole number", key, e))
-		return fallback
-	}
-	return n
-}
-
-func variable(name string) string {
-	return "RINGFLEET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+	duration(&o.DrainTimeout, "drain-timeout", 10*time.Minute, "time for running requests to finish after SIGTERM")
+	truth(&o.FetchOnly, "fetch-only", "end once the weights are there")
+	o.CPULimit = b.number("CPU_LIMIT", 0)
+	o.Steps.bind(b)
+	o.GPU.bind(b)
+	o.Server.bind(b)
+	o.Fetch.Getenv = getenv
+	o.Fetch.Bind(f)
+	o.bad = b.bad
 }
 
 // Validate returns every setting that can't work, by its flag and value.
@@ -137,8 +121,8 @@ func (o *Options) Validate() error {
 			bad(s.flag, `""`, "a value")
 		}
 	}
-	if o.Driver != "llamacpp" {
-		bad("driver", o.Driver, "llamacpp")
+	if o.Driver != llamaCpp && o.Driver != openAI {
+		bad("driver", o.Driver, "llamacpp or openai")
 	}
 	if o.KVCacheType != string(llamacpp.F16) && o.KVCacheType != string(llamacpp.Q8) {
 		bad("kv-cache-type", o.KVCacheType, "F16 or Q8")
@@ -161,6 +145,14 @@ func (o *Options) Validate() error {
 	}
 	if o.CPULimit < 0 {
 		errs = append(errs, fmt.Errorf("CPU_LIMIT %d: want 0 or more", o.CPULimit))
+	}
+	if o.FetchOnly && o.Fetch.URI == "" {
+		bad("fetch-only", true, "a --weights-uri")
+	}
+	o.Steps.validate(bad)
+	errs = append(errs, o.GPU.validate(), o.Fetch.Validate())
+	if o.Driver == openAI {
+		o.Server.validate(bad)
 	}
 	return errors.Join(errs...)
 }

@@ -90,7 +90,7 @@ func start(t *testing.T, open func(string, func(int)) (*engine.Loaded, error), c
 	args := []string{
 		"--model=org/m", "--model-uid=u1", "--revision=r1", "--namespace=team", "--pod-name=p", "--pod-uid=pu",
 		"--weights-dir=" + t.TempDir(), "--tls-dir=" + t.TempDir(), "--grpc-address=" + free(t), "--http-address=" + free(t),
-		"--max-sequences=4",
+		"--max-sequences=4", "--gather=0s", // the clock stands still unless a test moves it
 	}
 	if err := f.Parse(args); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ func start(t *testing.T, open func(string, func(int)) (*engine.Loaded, error), c
 	if err := o.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	a, err := newAgent(o, logr.Discard(), p.clock, 0)
+	a, err := newAgent(o, logr.Discard(), p.clock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/ringfleet/ringfleet/worker/metrics"
 )
 
-// Identity says who this worker is. It never changes.
+// Identity says who this worker is. Only Instance changes: when the engine is another process.
 type Identity struct {
 	Instance, Model, ModelUID, Revision, PodName, PodUID string
 }

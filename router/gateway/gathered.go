@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"strings"
+
+	"github.com/ringfleet/ringfleet/router/openai"
+)
+
+// gathered is a choice that is collected piece by piece.
+type gathered struct {
+	text, reasoning strings.Builder
+	calls           []gatheredCall
+	logprobs        []openai.Logprob
+	finish          openai.FinishReason
+}
+
+type gatheredCall struct {
+	id, name  string
+	arguments strings.Builder
+}
+
+func (g *gathered) add(e *Event) {
+	g.text.WriteString(e.Delta.Text)
+	g.reasoning.WriteString(e.Delta.Reasoning)
+	g.logprobs = append(g.logprobs, e.Delta.Logprobs...)
+	for _, t := range e.Delta.ToolCalls {
+		if t.ID != "" {
+			g.calls = append(g.calls, gatheredCall{id: t.ID, name: t.Name})
+		}
+		if int(t.Index) < len(g.calls) {
+			g.calls[t.Index].arguments.WriteString(t.Arguments)
+		}
+	}
+	if e.Finish != "" {
+		g.finish = e.Finish
+	}
+}
+
+func (g *gathered) choice() openai.Choice {
+	c := openai.Choice{Text: g.text.String(), Reasoning: g.reasoning.String(), Logprobs: g.logprobs, Finish: g.finish}
+	for i := range g.calls {
+		call := &g.calls[i]
+		c.ToolCalls = append(c.ToolCalls, openai.ToolCall{Index: uint32(i), ID: call.id, Name: call.name, Arguments: call.arguments.String()})
+	}
+	return c
+}

@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/weights"
+	"github.com/ringfleet/ringfleet/worker/weights/fetch"
+)
+
+// errFetched ends a process that only fetches.
+var errFetched = errors.New("the weights are there")
+
+// The time after which a source that did not give the weights is asked again: it doubles from the first to the last.
+const (
+	firstPause = 10 * time.Second
+	lastPause  = 5 * time.Minute
+)
+
+// weights returns the file to load, fetching it where the options say from where, and the digest that is still to be
+// checked.
+func (a *agent) weights(ctx context.Context) (path, digest string, err error) {
+	if a.o.Fetch.URI == "" {
+		path, err = weights.Find(a.o.WeightsDir, a.o.WeightsFile)
+		return path, a.o.WeightsDigest, err
+	}
+	path, err = a.fetcher.Ensure(ctx, a.o.Fetch.Request(a.o.WeightsFile, a.o.WeightsDigest), func(p fetch.Progress) {
+		a.state.fetching(describeProgress(p))
+	})
+	if err != nil || a.o.FetchOnly || a.o.Driver == openAI {
+		return path, "", err
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path, err = weights.Find(path, a.o.WeightsFile)
+		return path, "", err
+	}
+	return path, "", nil
+}
+
+// describeProgress is what people and status read while weights are on their way.
+func describeProgress(p fetch.Progress) (string, *int) {
+	said := map[fetch.Stage]string{
+		fetch.Listing: "asking the source for its files", fetch.Waiting: "waiting for another worker that fetches",
+		fetch.Fetching: "fetching", fetch.Verifying: "verifying", fetch.Unpacking: "unpacking", fetch.Ready: "the weights are there",
+	}[p.Stage]
+	if p.File != "" {
+		said += " " + p.File
+	}
+	if p.Total <= 0 {
+		return note(said, p), nil
+	}
+	percent := int(math.Floor(100 * float64(p.Done) / float64(p.Total)))
+	said += fmt.Sprintf(", %s of %s", size(p.Done), size(p.Total))
+	if p.BytesPerSecond > 0 && p.Stage == fetch.Fetching {
+		said += fmt.Sprintf(", %s/s", size(p.BytesPerSecond))
+	}
+	if p.Left > 0 && p.Stage == fetch.Fetching {
+		said += fmt.Sprintf(", %s left", p.Left.Round(time.Second))
+	}
+	return note(said, p), &percent
+}
+
+func note(said string, p fetch.Progress) string {
+	if p.Note != "" {
+		said += "; " + p.Note
+	}
+	return said
+}
+
+// size writes bytes as people do.
+func size(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d KiB", n>>10)
+}
+
+// await returns when the weights that could not be used may be others: when local files have changed, or, of a source, after
+// a pause. It returns false when ctx has ended.
+func (a *agent) await(ctx context.Context, seen string, pause time.Duration) bool {
+	if a.o.Fetch.URI != "" {
+		timer := a.clock.NewTimer(pause)
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+	ticker := a.clock.NewTicker(recheck)
+	defer ticker.Stop()
+	for fingerprint(a.o.WeightsDir, a.o.WeightsFile) == seen {
+		select {
+		case <-ticker.C():
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// preload loads the adapters that the options name.
+func (a *agent) preload(ctx context.Context, e engine.Engine) error {
+	list, err := adapters(a.o.Steps.Adapters)
+	if err != nil {
+		return err
+	}
+	for _, x := range list {
+		if err := e.LoadAdapter(ctx, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
