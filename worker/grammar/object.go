@@ -50,12 +50,15 @@ func (o *JSONObject) Allows(t engine.Token) bool {
 func (o *JSONObject) Mask(row []float32) {
 	for from := 0; from < len(row); from += 64 {
 		some := row[from:min(from+64, len(row))]
-		allowed := o.allowed(from / 64)
-		if allowed == math.MaxUint64 {
+		refused := ^o.allowed(from / 64)
+		if refused == math.MaxUint64 { // most words, between strings
+			for i := range some {
+				some[i] = nothing
+			}
 			continue
 		}
-		for i := range some {
-			if allowed>>i&1 == 0 {
+		for ; refused != 0; refused &= refused - 1 {
+			if i := bits.TrailingZeros64(refused); i < len(some) {
 				some[i] = nothing
 			}
 		}

@@ -8,6 +8,8 @@ type tables struct {
 	table  [maxStates][256]state
 	number [maxStates]bool // the state is inside of a number
 	whole  [maxStates]bool // the number could end there
+	body   [maxStates]bool // the state is inside of a string, between characters
+	key    state           // such a state
 	states state
 	arrays state // from here on, states are inside of arrays
 }
@@ -38,9 +40,9 @@ func build() *tables {
 	g.on(arrayNext, "]", shut)
 	g.on(arrayNext, ",", arrayValue)
 
-	key := g.text(objectColon)
-	g.on(objectFirst, `"`, key)
-	g.on(objectKey, `"`, key)
+	g.key = g.text(objectColon)
+	g.on(objectFirst, `"`, g.key)
+	g.on(objectKey, `"`, g.key)
 	g.value(objectNext, objectValue)
 	g.arrays = g.states
 	g.value(arrayNext, arrayFirst, arrayValue)
@@ -123,6 +125,7 @@ func (g *tables) numbers(next, minus, zero, digits state) {
 // text makes the states of a string and returns the one after its opening quote; next follows its closing one.
 func (g *tables) text(next state) state {
 	body := g.add()
+	g.body[body] = true
 	g.span(body, 0x20, 0x7f, body)
 	g.on(body, `"`, next)
 	g.characters(body)

@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"bytes"
 	"sync"
 	"sync/atomic"
 
@@ -14,6 +15,7 @@ type Vocabulary struct {
 	bytes  []byte   // of all tokens, one after another
 	starts []uint32 // of each token, and the end
 	ends   bitmap
+	plain  bitmap // tokens that stay in a string
 	sorted [maxStates]atomic.Pointer[verdicts]
 }
 
@@ -34,13 +36,17 @@ func (b bitmap) add(t engine.Token)      { b[t>>6] |= 1 << (t & 63) }
 func New(size int, piece func(engine.Token) []byte, ends func(engine.Token) bool) *Vocabulary {
 	v := &Vocabulary{}
 	v.read = sync.OnceFunc(func() {
-		v.ends = newBitmap(size)
+		v.ends, v.plain = newBitmap(size), newBitmap(size)
 		v.starts = make([]uint32, size+1)
 		for t := range engine.Token(size) {
 			if ends(t) {
 				v.ends.add(t)
 			} else {
-				v.bytes = append(v.bytes, piece(t)...)
+				p := piece(t)
+				v.bytes = append(v.bytes, p...)
+				if plain(p) {
+					v.plain.add(t)
+				}
 			}
 			v.starts[t+1] = uint32(len(v.bytes))
 		}
@@ -59,18 +65,26 @@ func (v *Vocabulary) at(s state) *verdicts {
 		return found
 	}
 	out := &verdicts{newBitmap(v.size()), newBitmap(v.size())}
+	switch {
+	case s == end:
+		copy(out.always, v.ends)
+	case grammar.body[s]:
+		copy(out.always, v.plain)
+	}
 	for t := range engine.Token(v.size()) {
-		switch p := v.piece(t); {
-		case len(p) == 0:
-			if s == end && v.ends.has(t) {
-				out.always.add(t)
-			}
-		default:
+		p := v.piece(t)
+		if len(p) > 0 && grammar.table[s][p[0]] != wrong && !out.always.has(t) {
 			judge(s, p, t, out)
 		}
 	}
 	v.sorted[s].Store(out) // of two that do this at once, both have made the same
 	return out
+}
+
+// plain reports whether a piece stays in the string that it begins in, between characters.
+func plain(piece []byte) bool {
+	m := machine{state: grammar.key}
+	return len(piece) > 0 && bytes.IndexByte(piece, '"') < 0 && m.read(piece) && m.state == grammar.key
 }
 
 // judge enters the verdict on a token's bytes at s. It reads them by a machine at a depth from which it has as far to go in
