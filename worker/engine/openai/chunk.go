@@ -63,15 +63,17 @@ type wireUsage struct {
 
 // assembler turns the events of one stream, which has one choice, into chunks.
 type assembler struct {
-	request string // the id of the request
-	choice  int
-	prompt  int // 0: not known yet
-	usage   engine.Usage
-	counted int // completion tokens that were named
-	finish  engine.FinishReason
-	text    characters
-	thought characters
-	calls   calls
+	request        string // its id
+	field, adapter string // what its prompt is called, and its adapter
+	choice         int
+	prompt         int // 0: not known yet
+	usage          engine.Usage
+	counted        int // completion tokens that were named
+	finish         engine.FinishReason
+	text           characters
+	thought        characters
+	calls          calls
+	spoken         bool // there was output
 }
 
 // errGarbage is an answer that is not of the protocol.
@@ -85,7 +87,7 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 		return c, false, errGarbage // without the text, which is the model's
 	}
 	if len(w.Error) > 0 && string(w.Error) != "null" || w.Object == "error" {
-		return c, false, streamError(data)
+		return c, false, a.failed(data)
 	}
 	known := a.prompt
 	a.count(&w)
@@ -110,9 +112,13 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 		}
 	}
 	a.counted += len(c.Tokens)
+	if len(c.Tokens) == 0 && worth(&c) {
+		a.counted++ // at least
+	}
 	if a.finish, err = finishOf(a.finish, choice.Finish, a.calls.any()); err != nil {
 		return c, false, err
 	}
+	a.spoken = a.spoken || worth(&c)
 	return c, alive || worth(&c), nil
 }
 
@@ -170,11 +176,12 @@ func finishOf(have engine.FinishReason, said string, called bool) (engine.Finish
 	return engine.FinishStop, nil
 }
 
-// streamError is an error event. Its text may quote the prompt, so only its numbers and kind are told.
-func streamError(data []byte) error {
+// failed is an error event. One that comes first of all is an answer like any other: vLLM looks at some parameters only
+// when it has begun to answer with 200. Later ones may quote the prompt, so only their numbers and kind are told.
+func (a *assembler) failed(data []byte) error {
 	e := parseError(data)
-	if e.busy() {
-		return engine.ErrBusy
+	if !a.spoken && e.status >= 400 && e.status < 500 || e.busy() {
+		return e.err(a.field, a.adapter)
 	}
 	return fmt.Errorf("it ended the stream with an error%s", e.label())
 }

@@ -93,10 +93,15 @@ func (e *serverError) tooLong() bool {
 }
 
 // refusal is the error of an answer that is none of 2xx. Field is what the request's prompt is called.
-func refusal(r *http.Response, field string, adapter string) error {
+func refusal(r *http.Response, field, adapter string) error {
 	data, _ := io.ReadAll(io.LimitReader(r.Body, maxErrorBody)) // a broken body leaves the status
 	e := parseError(data)
 	e.status = r.StatusCode
+	return e.err(field, adapter)
+}
+
+// err is e as the worker's errors have it. Only an *engine.InvalidError, which goes to the caller alone, has its text.
+func (e *serverError) err(field, adapter string) error {
 	switch {
 	case e.busy():
 		return fmt.Errorf("%w: it answered %d", engine.ErrBusy, e.status)
@@ -111,8 +116,7 @@ func refusal(r *http.Response, field string, adapter string) error {
 			field = p
 		}
 		return &engine.InvalidError{Field: field, Code: e.code, Message: e.told()}
-	}
-	if e.status == http.StatusNotFound || e.status == http.StatusMethodNotAllowed {
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return &missingError{e.status}
 	}
 	return fmt.Errorf("it answered %d%s", e.status, (&serverError{kind: e.kind}).label())

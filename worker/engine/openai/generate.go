@@ -150,16 +150,12 @@ func (d *Driver) choice(ctx context.Context, c *call, n int, path string, conten
 	}
 	defer d.settle(ctx, r)
 	if r.StatusCode != http.StatusOK {
-		err := refusal(r, fieldOf(&c.request.Prompt), c.adapter)
-		if isInvalid(err) {
-			return err
-		}
-		return broken(err)
+		return broken(refusal(r, fieldOf(&c.request.Prompt), c.adapter))
 	}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return broken(errGarbage)
 	}
-	a := &assembler{request: c.id, choice: n}
+	a := &assembler{request: c.id, choice: n, field: fieldOf(&c.request.Prompt), adapter: c.adapter}
 	if err := d.read(ctx, c, a, newEvents(r.Body)); err != nil {
 		return err
 	}
@@ -188,7 +184,7 @@ func (d *Driver) read(ctx context.Context, c *call, a *assembler, in *events) er
 			return nil
 		}
 		if e.name == "error" {
-			return broken(streamError(e.data))
+			return broken(a.failed(e.data))
 		}
 		chunk, alive, err := a.push(e.data)
 		if err != nil {
@@ -230,9 +226,10 @@ func (d *Driver) settle(ctx context.Context, r *http.Response) {
 	done()
 }
 
-// broken says whose fault an error is. It never holds text of a request. A server that is busy has not failed.
+// broken says whose fault an error is. It never holds text of a request. A server that is busy, or refuses what it was
+// sent, has not failed.
 func broken(err error) error {
-	if errors.Is(err, engine.ErrBusy) {
+	if errors.Is(err, engine.ErrBusy) || isInvalid(err) {
 		return err
 	}
 	return fmt.Errorf("the engine failed: %w", err)

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strconv"
@@ -53,11 +54,21 @@ func (w *wireLogprobs) list(tokens []engine.Token) []engine.Logprob {
 	}
 	for i := range out {
 		if len(tokens) == len(out) {
-			out[i].Token = tokens[i]
+			naming(&out[i], tokens[i])
 		}
 		slices.SortStableFunc(out[i].Top, func(a, b engine.Logprob) int { return cmp.Compare(b.Logprob, a.Logprob) })
 	}
 	return out
+}
+
+// naming gives a log probability, and the equal one among the best, the token's id.
+func naming(l *engine.Logprob, t engine.Token) {
+	l.Token = t
+	for i := range l.Top {
+		if l.Top[i].Token == unnamed && bytes.Equal(l.Top[i].Bytes, l.Bytes) {
+			l.Top[i].Token = t
+		}
+	}
 }
 
 // lowest is the log probability of a token that the server gives none: JSON has no infinity.

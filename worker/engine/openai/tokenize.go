@@ -60,10 +60,10 @@ func (d *Driver) render(ctx context.Context, s *server, in body, p engine.Prompt
 	return body{"content": text, "add_special": true, "parse_special": true}, nil
 }
 
-// passed leaves errors that the caller acts on as they are.
+// passed says whose fault an error is.
 func passed(ctx context.Context, err error) error {
-	if ctx.Err() != nil || isInvalid(err) {
-		return err
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	return broken(err)
 }
