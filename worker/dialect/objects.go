@@ -31,7 +31,9 @@ type reader interface {
 
 // named reports whether name can be that of a tool.
 func named(name string) bool {
-	return name != "" && !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || strings.ContainsRune("\"'`{}[]()<>", r) })
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r <= ' ' || strings.ContainsRune("\"'`{}[]()<>", r)
+	})
 }
 
 // objects are calls that are JSON objects with the members name and arguments, or parameters, in either order: one, or
@@ -71,39 +73,44 @@ func (o *objects) object(c *cursor, marked bool) (h head, ok bool) {
 		return h, false
 	}
 	for {
-		key, ok := c.member()
-		if !ok {
-			return h, false
-		}
-		switch key {
-		case "name":
-			h.name, ok = c.quoted()
-			ok = ok && named(h.name)
-		case "arguments", "parameters":
-			if c.sees("{") && h.name != "" {
-				h.reader, h.open = &jsonArguments{ends: o.ends()}, true
-				return h, true
-			}
-			var v string
-			if v, ok = c.value(); v != "null" {
-				h.arguments = v
-				ok = ok && v[0] == '{'
-			}
-		default:
-			ok = marked || key == "type"
-			if ok {
-				_, ok = c.value()
-			}
+		if ok = o.part(c, &h, marked); !ok || h.open {
+			return h, ok
 		}
 		c.space()
-		switch {
-		case ok && c.takes(","):
-		case ok && c.takes("}"):
+		if c.takes("}") {
 			return h, h.name != ""
-		default:
+		}
+		if !c.takes(",") {
 			return h, false
 		}
 	}
+}
+
+// part reads a member into h. Before arguments that come after the name it stops, with h open.
+func (o *objects) part(c *cursor, h *head, marked bool) bool {
+	key, ok := c.member()
+	switch {
+	case !ok:
+		return false
+	case key == "name":
+		h.name, ok = c.quoted()
+		return ok && named(h.name)
+	case key == "arguments" || key == "parameters":
+		if h.name != "" && c.sees("{") {
+			h.reader, h.open = &jsonArguments{ends: o.ends()}, true
+			return true
+		}
+		v, ok := c.value()
+		if ok && v != "null" {
+			h.arguments = v
+			return v[0] == '{'
+		}
+		return ok
+	case !marked && key != "type":
+		return false
+	}
+	_, ok = c.value()
+	return ok
 }
 
 // member reads what stands before the value of a member.

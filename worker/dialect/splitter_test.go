@@ -54,13 +54,17 @@ func TestOutputWaitsForNothingButMarkup(t *testing.T) {
 		"text that ends like a marker begins": {hermes, testTools, []string{"a<tool_ca"}, []string{"a", "<tool_ca"}},
 		"without tools and reasoning nothing waits": {Dialect{}, testTools,
 			[]string{"\n", "<tool_call>", "<think>"}, []string{"\n", "<tool_call>", "<think>", ""}},
-		"reasoning": {hermes, "", []string{"<th", "ink>", "\n", "Hm", ".", "\n", "\nOr", "</thi", "s>", "\n", "</think>", "\n", "\n", "So", " \n"},
+		"reasoning": {hermes, "",
+			[]string{"<th", "ink>", "\n", "Hm", ".", "\n", "\nOr", "</thi", "s>", "\n", "</think>", "\n", "\n",
+				"So", " \n"},
 			[]string{"", "", "", "~Hm", "~.", "", "~\n\nOr", "", "~</this>", "", "", "", "", "So", " \n", ""}},
 		"arguments of JSON": {hermes, testTools,
-			[]string{"<tool_call>", `{"name": "wea`, `ther", `, `"arguments": `, `{"ci`, `ty": "<`, `/tool_`, `",`, `"x":1}`, "}", "\n</tool_call>"},
+			[]string{"<tool_call>", `{"name": "wea`, `ther", `, `"arguments": `, `{"ci`, `ty": "<`, `/tool_`, `",`, `"x":1}`, "}",
+				"\n</tool_call>"},
 			[]string{"", "", "", "", "call 0 weather|+{\"ci", `+ty": "<`, "+/tool_", `+",`, `+"x":1}`, "", "", ""}},
 		"strings in tags": {qwen, testTools,
-			[]string{"<tool_call>\n<function=write>", "\n<parameter=text>\n", "one\n", "two </", "param>", "\n</parameter>", "\n</function>", "\n</tool_call>"},
+			[]string{"<tool_call>\n<function=write>", "\n<parameter=text>\n", "one\n", "two </", "param>", "\n</parameter>",
+				"\n</function>", "\n</tool_call>"},
 			[]string{"", "call 0 write|+{\"text\":\"", "+one", `+\ntwo `, "+</param>", `+"`, "+}", "", ""}},
 		"other values in tags wait for their end": {glm, testTools,
 			[]string{"<tool_call>weather\n<arg_key>days</arg_key>\n<arg_value>1", "2", "</arg_value>"},
@@ -138,12 +142,18 @@ func heldBy(s engine.Splitter) int {
 func TestLongArgumentsAreHandedOn(t *testing.T) {
 	long := strings.Repeat("0123456789abcde\n", 1<<16)
 	numbers := "[" + strings.Repeat("1, ", MaxHeld) + "1]"
+	digits := strings.Repeat("1", 2*MaxHeld)
+	written := jsonOf(map[string]string{"text": long})
 	cases := map[string]struct{ template, begin, value, end, want string }{
-		"a string in JSON":   {"<tool_call>", `<tool_call>{"name":"write","arguments":`, jsonOf(map[string]string{"text": long}), "}</tool_call>", jsonOf(map[string]string{"text": long})},
-		"a string in a tag":  {"<arg_key>", "<tool_call>write<arg_key>text</arg_key><arg_value>", long, "</arg_value></tool_call>", jsonOf(map[string]string{"text": long})},
-		"an array in a tag":  {"<arg_key>", "<tool_call>search<arg_key>tags</arg_key><arg_value>", numbers, "</arg_value></tool_call>", `{"tags":` + numbers + "}"},
-		"digits in a tag":    {"<arg_key>", "<tool_call>weather<arg_key>days</arg_key><arg_value>", strings.Repeat("1", 2*MaxHeld), "</arg_value></tool_call>", `{"days":"` + strings.Repeat("1", 2*MaxHeld) + `"}`},
-		"an array in Python": {"<|tool_call_start|>", "<|tool_call_start|>[search(tags=", numbers, ")]<|tool_call_end|>", `{"tags":` + strings.ReplaceAll(numbers, " ", "") + "}"},
+		"a string in JSON": {"<tool_call>", `<tool_call>{"name":"write","arguments":`, written, "}</tool_call>", written},
+		"a string in a tag": {"<arg_key>", "<tool_call>write<arg_key>text</arg_key><arg_value>", long,
+			"</arg_value></tool_call>", written},
+		"an array in a tag": {"<arg_key>", "<tool_call>search<arg_key>tags</arg_key><arg_value>", numbers,
+			"</arg_value></tool_call>", `{"tags":` + numbers + "}"},
+		"digits in a tag": {"<arg_key>", "<tool_call>weather<arg_key>days</arg_key><arg_value>", digits,
+			"</arg_value></tool_call>", `{"days":"` + digits + `"}`},
+		"an array in Python": {"<|tool_call_start|>", "<|tool_call_start|>[search(tags=", numbers, ")]<|tool_call_end|>",
+			`{"tags":` + strings.ReplaceAll(numbers, " ", "") + "}"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +165,8 @@ func TestLongArgumentsAreHandedOn(t *testing.T) {
 			}
 			got := split(Detect(c.template), testTools, all, pieces)
 			if got.arguments[0] != c.want || got.text != "" || !json.Valid([]byte(got.arguments[0])) {
-				t.Errorf("of %d bytes came %d bytes of arguments, want %d, and text of %d bytes", len(all), len(got.arguments[0]), len(c.want), len(got.text))
+				t.Errorf("of %d bytes came %d bytes of arguments, want %d, and text of %d bytes", len(all), len(got.arguments[0]),
+					len(c.want), len(got.text))
 			}
 			if whole := split(Detect(c.template), testTools, all, []string{all}); whole != got {
 				t.Error("at once it is different")
@@ -165,11 +176,16 @@ func TestLongArgumentsAreHandedOn(t *testing.T) {
 }
 
 func FuzzSplitter(f *testing.F) {
+	for i := range families {
+		l := languages[families[i].name]
+		if l.template == "" {
+			f.Fatalf("no test writes as %s does", families[i].name)
+		}
+		f.Add(uint8(i), true, "<think>a</think>b"+
+			l.call("now", []argument{{"a", "b<"}, {"c", []any{1.5, nil}}})+l.bad, uint16(i))
+	}
 	f.Add(uint8(0), true, "<|channel|>analysis<|message|>a<|end|><|start|>assistant to=functions.now<|channel|>commentary json<|message|>{}<|call|>", uint16(3))
-	f.Add(uint8(1), true, "<think>a</think><|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>{}<|tool_call_end|>", uint16(7))
-	f.Add(uint8(7), true, "<tool_call>\n<function=now>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>", uint16(1))
 	f.Add(uint8(11), true, `<|tool_call_start|>[now(a='\x4', b={"c": [None]})]<|tool_call_end|>`, uint16(2))
-	f.Add(uint8(15), false, `<tool_call>{"name": "now", "arguments": {"a": "\"}"}}</tool_call>`, uint16(5))
 	f.Fuzz(func(t *testing.T, family uint8, tools bool, all string, size uint16) {
 		all = strings.ToValidUTF8(all, "")
 		d := Dialect{family: &families[int(family)%len(families)], think: reasonings[int(family)%len(reasonings)]}
