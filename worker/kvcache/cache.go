@@ -36,7 +36,7 @@ type Options struct {
 // Key parts the cache: nothing is shared between tables of different keys.
 type Key struct {
 	Salt    string // of the tenant, where it asks for isolation
-	Adapter string // whose cells are not those of the model itself
+	Adapter string // another name for another content, for the cells depend on it
 }
 
 // The errors of a Cache. Each leaves everything as it was.

@@ -14,13 +14,13 @@ import (
 func TestWhateverHappensItIsTheReferenceAndTheDeviceFollows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := Options{
-			Blocks:     rapid.SampledFrom([]int{0, 1, 3, 8, 12, 20, 30}).Draw(t, "blocks"),
+			Blocks:     rapid.SampledFrom([]int{0, 3, 8, 12, 20, 30}).Draw(t, "blocks"),
 			Sequences:  rapid.SampledFrom([]int{1, 2, 3, 5, 8}).Draw(t, "sequences"),
 			MaxIdle:    rapid.SampledFrom([]int{0, 1, 2, 4, 8}).Draw(t, "max idle"),
 			IdleBlocks: rapid.SampledFrom([]int{0, 0, 1, 3, 8}).Draw(t, "idle blocks"),
 		}
 		g := &game{c: New(o), r: &reference{o: o}, d: newDevice(o.Sequences)}
-		for range 300 {
+		for range 400 {
 			g.play(t)
 			if err := errors.Join(g.compare(), sound(g.c)); err != nil {
 				t.Fatal(err)
@@ -84,19 +84,19 @@ func (g *game) play(t *rapid.T) {
 // prompts are made of few pieces, so that many begin alike.
 func prompt(t *rapid.T) (tokens []Token) {
 	for range rapid.SampledFrom([]int{0, 1, 2, 2, 3, 4}).Draw(t, "pieces") {
-		piece := Token(rapid.IntRange(0, 1).Draw(t, "piece"))
+		piece := rapid.SampledFrom([]Token{0, 0, 0, 1}).Draw(t, "piece")
 		for range rapid.SampledFrom([]int{16, 16, 16, 32, 1, 5}).Draw(t, "length") {
 			tokens = append(tokens, piece)
 		}
 	}
 	if len(tokens) == 0 || rapid.Bool().Draw(t, "goes on") {
-		tokens = append(tokens, Token(rapid.IntRange(0, 1).Draw(t, "last")))
+		tokens = append(tokens, rapid.SampledFrom([]Token{0, 0, 0, 1}).Draw(t, "last"))
 	}
 	return tokens
 }
 
 func (g *game) open(t *rapid.T) {
-	k, tokens := rapid.SampledFrom([]Key{{}, {}, {}, {Salt: "a"}, {Salt: "b"}, {Adapter: "a"}}).Draw(t, "key"), prompt(t)
+	k, tokens := rapid.SampledFrom([]Key{{}, {}, {}, {}, {}, {}, {Salt: "a"}, {Salt: "b"}, {Adapter: "a"}}).Draw(t, "key"), prompt(t)
 	found := g.c.Lookup(k, tokens)
 	table, err := g.c.Open(k, tokens)
 	ref, refErr := g.r.open(k, tokens)
@@ -121,7 +121,11 @@ func (g *game) step(t *rapid.T) {
 		if !rapid.Bool().Draw(t, "takes part") {
 			continue
 		}
-		n := rapid.IntRange(1, 40).Draw(t, "tokens")
+		n := rapid.IntRange(0, 40).Draw(t, "tokens")
+		if n == 0 {
+			agree(t, g.c.Grow(p.t, p.t.Len()), g.r.grow(p.ref, len(p.ref.tokens))) // all it needs it has
+			continue
+		}
 		next := p.todo[:min(n, len(p.todo))]
 		if len(next) == 0 {
 			next = rapid.SliceOfN(rapid.Int32Range(0, 1), 1, 1).Draw(t, "output")

@@ -12,7 +12,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestTranscripts plays the files of testdata. Tokens are written as pieces: sys:32 is 32 tokens, always the same ones, and
+// TestTranscripts plays the files of testdata/transcripts. Tokens are written as pieces: sys:32 is 32 tokens, always the same ones, and
 // the beginning of sys:40. What a command leaves is written so:
 //
 //	sequence 0  a       37 tokens  [0 1 2]     the blocks of table a
@@ -20,7 +20,7 @@ import (
 //	free 4, active 3, cached 1                 blocks; then the cached ones, the first to give way first
 //	pending: fork 0 to 2 (32)                  what the device does before its next pass
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		s := &script{}
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
 			out := s.play(t, td)
