@@ -85,6 +85,12 @@ e2e: deps ## Run the whole line on a cluster of its own, and the tests of the cl
 	go run ./hack/demo e2e
 	go test -tags=e2e -v -count=1 -timeout=15m ./hack/cluster/e2e
 
+.PHONY: conformance
+conformance: deps ## Hold llama.cpp in the worker, vLLM and llama-server to one contract (installs both: 7 GB, 15 minutes once).
+	export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights) \
+		RINGFLEET_TEST_VLLM=$$(go run ./hack/engines vllm) RINGFLEET_TEST_LLAMA_SERVER=$$(go run ./hack/engines llama-server); \
+	go test -tags=conformance -v -count=1 -timeout=60m ./test/conformance $(if $(UPDATE),-update)
+
 .PHONY: bench
 bench: deps ## Measure, and write bench/out/*.json, *.md and *.svg.
 	go run ./hack/demo bench

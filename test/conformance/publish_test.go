@@ -1,0 +1,72 @@
+//go:build conformance
+
+package conformance
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/worker/engine/enginetest"
+)
+
+var update = flag.Bool("update", false, "write the table into docs/engines.md")
+
+const (
+	page       = "../../docs/engines.md"
+	output     = "../../bench/out"
+	begin, end = "<!-- conformance -->\n", "<!-- /conformance -->"
+)
+
+// publish writes the table into bench/out, and compares it with the documentation's, which -update writes anew.
+func publish(all []enginetest.Report) int {
+	if len(all) < 3 {
+		return 0 // only some were run
+	}
+	slices.SortFunc(all, func(a, b enginetest.Report) int { return strings.Compare(a.Engine, b.Engine) })
+	if err := write(all); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		return 1
+	}
+	return 0
+}
+
+func write(all []enginetest.Report) error {
+	table := enginetest.Markdown(all)
+	fmt.Println(table)
+	head := bench.Here("conformance", "What each engine does")
+	text, err := json.MarshalIndent(map[string]any{"head": head, "engines": all}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(output, 0o755); err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{"conformance.json": append(text, '\n'), "conformance.md": []byte(table)} {
+		if err := os.WriteFile(filepath.Join(output, name), content, 0o644); err != nil {
+			return err
+		}
+	}
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(old), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		return fmt.Errorf("%s has no place for the table", page)
+	}
+	documented := before + begin + table + end + after
+	switch {
+	case documented == string(old):
+		return nil
+	case *update:
+		return os.WriteFile(page, []byte(documented), 0o644)
+	}
+	return fmt.Errorf("%s has another table; look at the difference, and write this one by -update", page)
+}
