@@ -87,8 +87,9 @@ e2e: deps ## Run the whole line on a cluster of its own, and the tests of the cl
 
 .PHONY: conformance
 conformance: deps ## Hold llama.cpp in the worker, vLLM and llama-server to one contract (installs both: 7 GB, 15 minutes once).
-	export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights) \
-		RINGFLEET_TEST_VLLM=$$(go run ./hack/engines vllm) RINGFLEET_TEST_LLAMA_SERVER=$$(go run ./hack/engines llama-server); \
+	libs=$$(go run ./hack/image libs); weights=$$(go run ./hack/image weights); \
+	vllm=$$(go run ./hack/engines vllm); llama=$$(go run ./hack/engines llama-server); \
+	RINGFLEET_TEST_LIBS=$$libs RINGFLEET_TEST_WEIGHTS=$$weights RINGFLEET_TEST_VLLM=$$vllm RINGFLEET_TEST_LLAMA_SERVER=$$llama \
 	go test -tags=conformance -v -count=1 -timeout=60m ./test/conformance $(if $(UPDATE),-update)
 
 .PHONY: bench
