@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"encoding/json"
-	"errors"
 	"log/slog"
 	"os"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/enginetest"
 	"github.com/ringfleet/ringfleet/worker/engine/llamacpp"
-	"github.com/ringfleet/ringfleet/worker/engine/sim"
 	"github.com/ringfleet/ringfleet/worker/grammar"
 	"github.com/ringfleet/ringfleet/worker/sampling"
 	"github.com/ringfleet/ringfleet/worker/scheduler"
@@ -32,41 +29,6 @@ func scheduled(t *testing.T, m *engine.Loaded, sequences int) engine.Engine {
 		t.Fatal(err)
 	}
 	return e
-}
-
-// tale is what the simulated device says. It is JSON, so that it can say it under a constraint.
-const tale = `{"ok": true, "word": "blue", "tale": "A king of old had four towers by the sea, and in each lived a bird that ` +
-	`knew one song. When the wind came from the north, the first bird sang of snow; from the east, another told about spice ` +
-	`markets; southern storms woke a third, whose voice was low and slow like honey. Only the western one kept quiet for years, ` +
-	`until a child climbed up, knocked twice, then asked it politely why. Because, said the bird, nobody has ever listened to ` +
-	`silence before you did. That evening every lamp along the coast burned green, fishermen turned their boats homeward early, ` +
-	`and the old king, hearing nothing at all, slept well for once."}`
-
-// template is the simulated vocabulary with a template that, as real ones do, wants messages.
-type template struct{ engine.Vocabulary }
-
-func (t template) Render(c engine.Chat) (string, error) {
-	var messages []map[string]any
-	if err := json.Unmarshal(c.Messages, &messages); err != nil || len(messages) == 0 {
-		return "", errors.New("they are no messages")
-	}
-	return t.Vocabulary.Render(c)
-}
-
-func TestTheSchedulerOnASimulatedDevice(t *testing.T) {
-	enginetest.Run(t, enginetest.Harness{
-		Name: "simulated",
-		New: func(t *testing.T) engine.Engine {
-			m := sim.New(sim.Options{
-				Text: tale, ContextTokens: 8192, Sequences: 16, KVTokens: 65536, StepTokens: 512, AbortMidStep: true, Embeddings: true,
-				Clock: clock.RealClock{}, Step: 500 * time.Microsecond, PerPromptToken: time.Microsecond,
-			})
-			m.Vocabulary = template{m.Vocabulary}
-			return scheduled(t, m, 4)
-		},
-		Chat: `[{"role":"user","content":"Tell me a tale."}]`, JSONChat: `[{"role":"user","content":"Tell me JSON."}]`,
-		Text: "Once", Long: "~", Sequences: 4,
-	})
 }
 
 // libraries returns llama.cpp's folder and the demo model.
