@@ -77,7 +77,7 @@ func (s *scheduler) order(c *change) error {
 	_, able := s.loaded.Executor.(engine.Adapting)
 	name := c.adapter.Name
 	switch {
-	case !able || !s.loaded.Executor.Caps().Adapters:
+	case !able || !s.caps.Adapters:
 		return &engine.InvalidError{Field: "adapter", Message: "this engine has no adapters"}
 	case name == "":
 		return &engine.InvalidError{Field: "adapter", Message: "the adapter has no name"}

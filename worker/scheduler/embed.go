@@ -46,7 +46,7 @@ func (s *scheduler) Embed(ctx context.Context, q *engine.EmbedRequest) (*engine.
 
 // embedding checks and tokenises q, and returns how many tokens it has.
 func (s *scheduler) embedding(ctx context.Context, q *engine.EmbedRequest) (*embedding, int, error) {
-	if _, able := s.loaded.Executor.(engine.Embedder); !able || !s.loaded.Executor.Caps().Embeddings {
+	if _, able := s.loaded.Executor.(engine.Embedder); !able || !s.caps.Embeddings {
 		return nil, 0, &engine.InvalidError{Field: "model", Message: "this model makes no embeddings"}
 	}
 	s.mu.Lock()

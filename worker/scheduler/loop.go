@@ -59,7 +59,7 @@ func (s *scheduler) next(ctx context.Context) (*plan, context.Context, time.Dura
 	if p.empty() {
 		return nil, nil, 0
 	}
-	if p.prefill > 0 && s.loaded.Executor.Caps().AbortMidStep {
+	if p.prefill > 0 && s.caps.AbortMidStep {
 		ctx, s.abort = context.WithCancel(ctx)
 		s.current = p
 	}
@@ -132,9 +132,7 @@ func (s *scheduler) finish(p *plan, result *engine.Result, start time.Time, seen
 	s.mu.Lock()
 	events := s.state.apply(p, now, seen)
 	for _, e := range events {
-		if e.request.done() && (e.err != nil || e.chunk.Finish != "") {
-			s.leave(e.request, e.err)
-		}
+		s.leave(e.request, e.err)
 	}
 	if p.prefill > 0 {
 		s.prefill.add(seen.Took, p.prefill)

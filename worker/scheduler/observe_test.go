@@ -101,6 +101,23 @@ func TestARequestThatNeverRanIsToldOfOnceWithItsError(t *testing.T) {
 	}
 }
 
+func TestChoicesThatEndTogetherAreOneRequest(t *testing.T) {
+	d := &diary{}
+	r := newRig(t, &gate{}, small("abc"), func(o *Options) { o.Observer = d })
+	q := ask("a", 1)
+	q.Choices = 3
+	all(t, r, q)
+	q.MaxTokens = 2
+	all(t, r, q)
+	eventually(t, "both requests are told of", func() bool { return len(d.ended()) >= 2 })
+	if err := r.Drain(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.ended(); len(got) != 2 || got[0].Completion != 3 || got[1].Completion != 6 {
+		t.Fatalf("got %+v", got)
+	}
+}
+
 func TestTheFirstStepFromIdleGathersAndNoOtherDoes(t *testing.T) {
 	r := newRig(t, &gate{}, small("x"), func(o *Options) { o.Gather = 20 * time.Millisecond })
 	start := r.clock.Now()

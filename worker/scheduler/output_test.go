@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
@@ -71,6 +72,33 @@ func TestEachChoiceHasItsOwnSeedItsOwnEndAndTheUsageOfOnePrompt(t *testing.T) {
 	if got[0].Text == got[1].Text || got[1].Text == got[2].Text {
 		t.Errorf("the choices are alike: %q", got[0].Text)
 	}
+}
+
+func TestACrowdOnTooFewBlocksSaysWhatEachSaysAlone(t *testing.T) {
+	crowded := random()
+	crowded.KVTokens = 256
+	crowd, alone := newRig(t, &gate{}, crowded, nil), newRig(t, &gate{}, random(), nil)
+	request := func(i int) *engine.Request { // one of three beginnings, of which each is long enough to be shared
+		q := ask(strings.Repeat(string(rune('a'+i%3)), 40)+fmt.Sprint(i), 60)
+		q.Choices, q.Priority, q.MinTokens = 1+i%2, i%4, 20
+		q.Sampling = engine.Sampling{Temperature: float64(i % 2), Seed: uint64(i)}
+		return q
+	}
+	var group sync.WaitGroup
+	said := make([][]engine.Chunk, 60)
+	for i := range said {
+		group.Go(func() { said[i] = all(t, crowd, request(i)) })
+	}
+	group.Wait()
+	for i, got := range said {
+		for c, want := range all(t, alone, request(i)) {
+			if got[c].Text != want.Text || got[c].Finish != want.Finish || got[c].Usage.Completion != want.Usage.Completion {
+				t.Errorf("request %d, choice %d: %+v, alone %+v", i, c, got[c], want)
+			}
+		}
+	}
+	st := crowd.Stats()
+	t.Logf("%d preemptions, %d evictions, %d of %d prompt tokens found in the cache", *st.Preemptions, *st.Evictions, *st.CacheHits, *st.CacheQueries)
 }
 
 func TestLogprobsComeWithTheirTokens(t *testing.T) {

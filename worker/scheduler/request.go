@@ -21,6 +21,7 @@ type request struct {
 	rank   int64  // see before
 	number uint64 // of its arrival
 	left   int    // runs that have not ended
+	told   bool   // that it has ended
 	cached int    // prompt tokens that the cache had when the request started
 
 	times

@@ -20,6 +20,7 @@ import (
 // scheduler is an engine.Engine.
 type scheduler struct {
 	loaded *engine.Loaded
+	caps   engine.Caps // of the executor
 	opts   Options
 	limits limits
 	wake   chan struct{}
@@ -54,7 +55,7 @@ func New(loaded *engine.Loaded, o Options) (engine.Engine, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &scheduler{
-		loaded: loaded, opts: o, limits: l,
+		loaded: loaded, caps: caps, opts: o, limits: l,
 		wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}), desks: make(chan struct{}, desks),
 		state: newState(l, loaded.Vocabulary), gather: gather{window: o.Gather}, changed: make(chan struct{}),
 	}
@@ -86,8 +87,12 @@ func (s *scheduler) cancel(r *request, why error) {
 	s.nudge()
 }
 
-// leave books that r has ended. s.mu is held.
+// leave books that r has ended, the first time that it is told so. s.mu is held.
 func (s *scheduler) leave(r *request, why error) {
+	if r.left > 0 || r.told {
+		return
+	}
+	r.told = true
 	s.announce()
 	if s.opts.Observer != nil {
 		s.records = append(s.records, r.record(s.opts.Clock.Now(), why))
