@@ -2,5 +2,5 @@
 
 package gpu
 
-// List returns no devices: NVML can be called only by a program that is built with cgo.
-func List() ([]Device, error) { return nil, nil }
+// open returns no driver: NVML can be called only by a program that is built with cgo.
+func open() (driver, error) { return nil, nil }
