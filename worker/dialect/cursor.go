@@ -83,11 +83,7 @@ func (c *cursor) word(stops string) (string, bool) {
 func first(s string, markers []string) (at int, marker string) {
 	at = -1
 	for _, m := range markers {
-		end := len(s)
-		if at >= 0 {
-			end = min(len(s), at+len(m)) // only an earlier one counts
-		}
-		if i := strings.Index(s[:end], m); i >= 0 && (at < 0 || i < at) {
+		if i := strings.Index(s, m); i >= 0 && (at < 0 || i < at) {
 			at, marker = i, m
 		}
 	}

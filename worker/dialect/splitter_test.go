@@ -59,7 +59,7 @@ func TestOutputWaitsForNothingButMarkup(t *testing.T) {
 				"So", " \n"},
 			[]string{"", "", "", "~Hm", "~.", "", "~\n\nOr", "", "~</this>", "", "", "", "", "So", " \n", ""}},
 		"arguments of JSON": {hermes, testTools,
-			[]string{"<tool_call>", `{"name": "wea`, `ther", `, `"arguments": `, `{"ci`, `ty": "<`, `/tool_`, `",`, `"x":1}`, "}",
+			[]string{"<tool_call>", `{"name": "weath`, `er", `, `"arguments": `, `{"ci`, `ty": "<`, `/tool_`, `",`, `"x":1}`, "}",
 				"\n</tool_call>"},
 			[]string{"", "", "", "", "call 0 weather|+{\"ci", `+ty": "<`, "+/tool_", `+",`, `+"x":1}`, "", "", ""}},
 		"strings in tags": {qwen, testTools,
