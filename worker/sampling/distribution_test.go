@@ -115,7 +115,7 @@ func TestChoicesFollowTheDistributionOfTheAllowedTokens(t *testing.T) {
 // seeds are fixed anyway.
 func checkCounts(t *testing.T, s *Sampler, row []float32, want []float64) {
 	t.Helper()
-	const n = 5000
+	const n = 3000
 	counts := make([]float64, len(row))
 	for _, token := range draws(t, s, row, n) {
 		counts[token]++

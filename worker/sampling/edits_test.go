@@ -2,6 +2,7 @@ package sampling
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
@@ -96,6 +97,20 @@ func TestWhereNothingIsAllowedTheErrorSaysSo(t *testing.T) {
 		s.LogitBias = map[engine.Token]float32{0: -100}
 		if _, err := New(s, Options{Constraint: even{}}).Next(row); !errors.Is(err, ErrNoneAllowed) {
 			t.Errorf("%s, bias and constraint together: %v", name, err)
+		}
+	}
+}
+
+func TestForbidYieldsWhereTheConstraintAllowsNothingElse(t *testing.T) {
+	row := []float32{1, 2, 3, 4}
+	for name, s := range someSettings {
+		for _, c := range []struct{ forbidden, want []engine.Token }{
+			{[]engine.Token{0, 2}, []engine.Token{0, 2}}, {[]engine.Token{0, 1, 2, 3}, []engine.Token{0, 2}}, {[]engine.Token{2}, []engine.Token{0}},
+		} {
+			o := Options{Constraint: even{}, Forbid: func(t engine.Token) bool { return slices.Contains(c.forbidden, t) }}
+			if got, err := New(s, o).Next(row); err != nil || !slices.Contains(c.want, got.Token) {
+				t.Errorf("%s, %v forbidden: got %v, %v, want one of %v", name, c.forbidden, got, err, c.want)
+			}
 		}
 	}
 }

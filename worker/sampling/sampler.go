@@ -4,8 +4,8 @@
 //
 // What acts on the logits does so in vLLM's order: tokens that Forbid or Constraint rule out count as -Inf; then the bias,
 // the penalties (repetition, frequency, presence), the temperature, min_p, top_k and top_p. So a filter keeps the best of
-// the tokens that are allowed, and top_p is a share of what the filters before it left. llama.cpp's chain filters before it
-// applies the temperature; at temperature 1 the two agree.
+// the tokens that are allowed, and top_p is a share of what the filters before it left. llama.cpp's chain differs: there the
+// filters are top_k, top_p and min_p, and the temperature comes last.
 package sampling
 
 import (
@@ -19,7 +19,7 @@ import (
 var (
 	// ErrNoChoice means that every logit is NaN or -Inf: the model is broken.
 	ErrNoChoice = errors.New("the model gave no token a finite logit")
-	// ErrNoneAllowed means that Forbid, the Constraint and the bias together rule out every token that has a logit.
+	// ErrNoneAllowed means that every token that has a logit is ruled out.
 	ErrNoneAllowed = errors.New("no token may be chosen")
 )
 
@@ -33,7 +33,8 @@ type Options struct {
 	// Logprobs asks for Choice.Logprob, and TopLogprobs, at most MaxTop, for so many Choice.Top besides.
 	Logprobs    bool
 	TopLogprobs int
-	// Forbid says which tokens may not be chosen now, such as those that would end the output too early. nil: none.
+	// Forbid says which tokens may not be chosen now, such as those that would end the output too early. nil: none. It yields
+	// where the Constraint allows no other token.
 	Forbid func(engine.Token) bool
 	// Constraint says which tokens may follow. nil: all.
 	Constraint Constraint
@@ -147,13 +148,16 @@ func (s *Sampler) Accept(t engine.Token) {
 // choose returns the next token.
 func (s *Sampler) choose(logits []float32) (engine.Token, error) {
 	if only, ok := s.edits.only(logits); ok {
-		if t, err := s.legal(only); err == nil {
+		if t, err := s.legal(only, s.forbid); err == nil {
 			return t, nil
 		}
 	}
 	row := s.edits.apply(logits)
-	t, err := s.legal(row)
-	if errors.Is(err, ErrNoChoice) && argmax(logits) >= 0 {
+	t, err := s.legal(row, s.forbid)
+	if err != nil && s.forbid != nil && s.constraint != nil {
+		t, err = s.legal(row, nil)
+	}
+	if err != nil && argmax(logits) >= 0 {
 		err = ErrNoneAllowed
 	}
 	return t, err
@@ -163,48 +167,47 @@ func (s *Sampler) choose(logits []float32) (engine.Token, error) {
 // where those aren't enough: with a set that depends on the probability of all allowed tokens, or when one of the first
 // is ruled out. A draw from all tokens that is allowed, or else one from the allowed tokens, has the distribution of the
 // latter: q(x) + (1-Q)·q(x)/Q = q(x)/Q, where Q is the sum of q over the allowed tokens.
-func (s *Sampler) legal(row []float32) (engine.Token, error) {
-	if s.forbid == nil && s.constraint == nil {
+func (s *Sampler) legal(row []float32, forbid func(engine.Token) bool) (engine.Token, error) {
+	if forbid == nil && s.constraint == nil {
 		return s.draw(row)
 	}
 	if s.scale == 0 || s.topP == 1 || s.topK > 0 && s.topK < len(row) {
 		t, err := s.draw(row)
-		if err != nil || s.decided(t) {
+		if err != nil || s.decided(t, forbid) {
 			return t, err
 		}
 	}
 	s.allowed = sized(s.allowed, len(row))
 	copy(s.allowed, row)
-	s.mask(s.allowed)
+	s.mask(s.allowed, forbid)
 	return s.draw(s.allowed)
 }
 
 // decided reports whether t, drawn from all tokens, can stand as one drawn from the allowed tokens. s.kept holds the
 // tokens that decide: the best k with top_k, or else the best one where min_p measures by it.
-func (s *Sampler) decided(t engine.Token) bool {
+func (s *Sampler) decided(t engine.Token, forbid func(engine.Token) bool) bool {
 	for _, c := range s.kept {
-		if !s.allows(c.token) {
+		if !s.allows(c.token, forbid) {
 			return false
 		}
 	}
-	return s.allows(t)
+	return s.allows(t, forbid)
 }
 
-func (s *Sampler) allows(t engine.Token) bool {
-	return (s.forbid == nil || !s.forbid(t)) && (s.constraint == nil || s.constraint.Allows(t))
+func (s *Sampler) allows(t engine.Token, forbid func(engine.Token) bool) bool {
+	return (forbid == nil || !forbid(t)) && (s.constraint == nil || s.constraint.Allows(t))
 }
 
 // mask sets the entry of each token that isn't allowed to -Inf.
-func (s *Sampler) mask(row []float32) {
-	m, ok := s.constraint.(Masker)
-	if ok {
+func (s *Sampler) mask(row []float32, forbid func(engine.Token) bool) {
+	if m, ok := s.constraint.(Masker); ok {
 		m.Mask(row)
-	}
-	if ok && s.forbid == nil {
-		return
+		if forbid == nil {
+			return
+		}
 	}
 	for i, l := range row {
-		if l > nothing && !s.allows(engine.Token(i)) {
+		if l > nothing && !s.allows(engine.Token(i), forbid) {
 			row[i] = nothing
 		}
 	}
