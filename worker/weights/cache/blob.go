@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,9 +96,8 @@ func (c *Cache) Hold(path string) error {
 type Fact struct {
 	// SHA256 is what a source's file turned out to have.
 	SHA256 string `json:"sha256,omitempty"`
-	// Bad: the file was not what it should have been, until At is some time ago.
-	Bad bool      `json:"bad,omitempty"`
-	At  time.Time `json:"at,omitzero"`
+	// At is when that was found.
+	At time.Time `json:"at,omitzero"`
 	// Files are what a request led to, and Revision the source's name of that.
 	Files    []Link `json:"files,omitempty"`
 	Revision string `json:"revision,omitempty"`
@@ -125,12 +123,4 @@ func (c *Cache) Known(key string) (f Fact, ok bool) {
 	now := c.o.Clock.Now()
 	_ = os.Chtimes(c.path(known, key), now, now) // facts that nobody asks for go
 	return f, true
-}
-
-// Forget removes the fact of key.
-func (c *Cache) Forget(key string) error {
-	if err := os.Remove(c.path(known, key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return c.fault("remove", c.path(known, key), err)
-	}
-	return nil
 }

@@ -58,7 +58,6 @@ type tuning struct {
 	spanPieces int64 // pieces of one request
 	cacheBytes int64 // 0: as the options have it
 	reserve    func(*os.File, int64) error
-	random     *rand.Rand
 }
 
 // New returns a Fetcher, after Validate. It touches neither network nor cache.
@@ -66,7 +65,7 @@ func New(o Options, c clock.WithTicker) (*Fetcher, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	f := &Fetcher{o: o, clock: c, tune: tuning{spanPieces: 16, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}}
+	f := &Fetcher{o: o, clock: c, tune: tuning{spanPieces: 16}}
 	var err error
 	if f.allow, err = egress.Networks(o.AllowNetworks); err != nil {
 		return nil, fmt.Errorf("--weights-allow-networks: %w", err)
@@ -170,7 +169,7 @@ func (f *Fetcher) ensure(ctx context.Context, r Request, m *meter) (string, erro
 	}
 	defer end()
 	j := &job{f: f, cache: c, src: src, uri: u, request: r, meter: m}
-	j.retry = &retry{clock: f.clock, random: f.tune.random, note: m.note}
+	j.retry = &retry{clock: f.clock, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), note: m.note}
 	path, err := j.run(ctx)
 	if err != nil || r.Link == "" {
 		return path, err

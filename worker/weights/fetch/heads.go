@@ -35,7 +35,7 @@ func checkFile(at, what string) error {
 	switch strings.ToLower(path.Ext(what)) {
 	case gguf:
 		_, err := weights.ReadHeader(f, what, uint64(info.Size()))
-		return err //nolint:wrapcheck // a LoadError
+		return err
 	case safetensors:
 		_, err := modelfile.ReadSafetensors(f, info.Size())
 		return notSafetensors(what, err)
@@ -77,9 +77,7 @@ func checkJSON(f io.Reader, size int64, what string) error {
 	var c struct {
 		AutoMap map[string]any `json:"auto_map"`
 	}
-	if json.Unmarshal(b, &c) != nil {
-		return nil // the engine says what it makes of it
-	}
+	_ = json.Unmarshal(b, &c) // what is no JSON the engine refuses
 	for _, v := range c.AutoMap {
 		if text, _ := json.Marshal(v); strings.Contains(string(text), "--") {
 			return refuse(Unsupported, "%s names code in another repository (auto_map %s): such a model is not loaded", what, text)
@@ -88,6 +86,9 @@ func checkJSON(f io.Reader, size int64, what string) error {
 	return nil
 }
 
+// indexName is the file that says which tensors are in which file of a model in several.
+const indexName = "model.safetensors.index.json"
+
 // checkIndex makes sure that every file is there that the index of a model in several files names.
 func checkIndex(j *job, links []cache.Link) error {
 	there := map[string]bool{}
@@ -95,7 +96,7 @@ func checkIndex(j *job, links []cache.Link) error {
 		there[l.Name] = true
 	}
 	for _, l := range links {
-		if l.Name != "model.safetensors.index.json" {
+		if l.Name != indexName {
 			continue
 		}
 		p, _ := j.cache.Blob(l.SHA256, l.Bytes)
@@ -113,7 +114,7 @@ func checkIndexFile(at, where string, there map[string]bool) error {
 		Files map[string]string `json:"weight_map"`
 	}
 	if err := json.Unmarshal(b, &index); err != nil {
-		return refuse(Unsupported, "%s: model.safetensors.index.json is no JSON that fits", where)
+		return refuse(Unsupported, "%s: %s is no JSON that fits", where, indexName)
 	}
 	for tensor, file := range index.Files {
 		if !there[file] {

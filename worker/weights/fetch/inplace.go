@@ -14,18 +14,12 @@ import (
 
 // inPlace checks weights that lie in a mounted volume. Nothing is copied, linked or kept.
 func (f *Fetcher) inPlace(ctx context.Context, u source.URI, r Request, m *meter) (string, error) {
-	dir := f.o.VolumeDir // the folder of a pvc is what is mounted there
-	if u.Scheme == source.Local {
-		rel, err := filepath.Rel(f.o.FileRoot, u.Path)
-		if f.o.FileRoot == "" || err != nil || !filepath.IsLocal(rel) {
-			return "", refuse(SourceForbidden, "%s is not below %s, which is where files are taken from", u, f.o.FileRoot)
-		}
-		dir = u.Path
-		if isWeights(dir) && r.File == "" {
-			dir, r.File = filepath.Split(dir)
-		}
+	dir, file, err := f.localFolder(u, r.File)
+	if err != nil {
+		return "", err
 	}
-	files, err := localFiles(dir, r.File)
+	r.File = file
+	files, err := localFiles(dir, file)
 	if err != nil {
 		return "", err
 	}
@@ -50,15 +44,29 @@ func (f *Fetcher) inPlace(ctx context.Context, u source.URI, r Request, m *meter
 		}
 		m.finished(c.Bytes)
 	}
-	if index := "model.safetensors.index.json"; there[index] {
-		if err := checkIndexFile(filepath.Join(dir, index), dir, there); err != nil {
-			return "", err
-		}
-	}
-	if chosen.single {
+	switch {
+	case chosen.single:
 		return filepath.Join(dir, chosen.files[0].Name), nil
+	case there[indexName]:
+		return filepath.Clean(dir), checkIndexFile(filepath.Join(dir, indexName), dir, there)
 	}
 	return filepath.Clean(dir), nil
+}
+
+// localFolder returns the folder that u stands for, and the file that is wanted of it.
+func (f *Fetcher) localFolder(u source.URI, file string) (string, string, error) {
+	if u.Scheme == source.PVC {
+		return f.o.VolumeDir, file, nil // the folder of the claim is what is mounted there
+	}
+	rel, err := filepath.Rel(f.o.FileRoot, u.Path)
+	if f.o.FileRoot == "" || err != nil || !filepath.IsLocal(rel) {
+		return "", "", refuse(SourceForbidden, "%s is not below %s, which is where files are taken from", u, f.o.FileRoot)
+	}
+	if isWeights(u.Path) && file == "" {
+		dir, name := filepath.Split(u.Path)
+		return dir, name, nil
+	}
+	return u.Path, file, nil
 }
 
 func (f *Fetcher) checkInPlace(ctx context.Context, path string, c source.File, digest string, m *meter) error {

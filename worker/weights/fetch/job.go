@@ -131,6 +131,8 @@ func (j *job) described(ctx context.Context, f source.File, files int) (source.F
 	switch {
 	case f.Bytes == 0:
 		return f, refuse(Truncated, "%s: %s is empty", j.uri, name)
+	case f.Bytes > maxBytes:
+		return f, j.tooLarge(f)
 	case wanted == "" || j.uri.Scheme == source.OCI:
 		return f, nil
 	case files > 1:
@@ -140,6 +142,13 @@ func (j *job) described(ctx context.Context, f source.File, files int) (source.F
 	}
 	f.SHA256 = wanted
 	return f, nil
+}
+
+// maxBytes bounds a file: what a source claims is added up and allocated for.
+const maxBytes = 16 << 40
+
+func (j *job) tooLarge(f source.File) error {
+	return refuse(Unsupported, "%s: %s has %d bytes, expected at most %d", j.uri, f.Name, f.Bytes, int64(maxBytes))
 }
 
 // room makes sure that all files find room, before the first byte of any.
@@ -173,12 +182,16 @@ func key(f source.File) string {
 	return cache.Key("source", f.Identity, f.Version, strconv.FormatInt(f.Bytes, 10))
 }
 
+// badKey is what it is remembered by that the source's f is not what it should be. Another source of an equal file is not
+// judged by it.
+func badKey(f source.File) string { return cache.Key("bad", f.Identity, f.Version, expected(f)) }
+
 // have returns the SHA-256 of f where it is in the cache.
 func (j *job) have(f source.File) (sum string, ok bool) {
 	sum = f.SHA256
 	if sum == "" {
 		fact, known := j.cache.Known(key(f))
-		if !known || fact.Bad {
+		if !known {
 			return "", false
 		}
 		sum = fact.SHA256
@@ -203,7 +216,7 @@ func (j *job) file(ctx context.Context, f source.File, keep func(source.File, *c
 		j.meter.finished(f.Bytes)
 		return sum, j.cache.Use(sum)
 	}
-	if fact, ok := j.cache.Known(key(f)); ok && fact.Bad {
+	if fact, ok := j.cache.Known(badKey(f)); ok {
 		if left := fact.At.Add(rejected).Sub(j.f.clock.Now()); left > 0 {
 			return "", refuse(DigestMismatch, "%s: what was fetched as %s is another file: expected %s, found sha256:%s; it is not fetched again for %s",
 				j.uri, f.Name, expected(f), fact.SHA256, left.Round(time.Second))
@@ -256,7 +269,7 @@ func (j *job) fetch(ctx context.Context, f source.File, lock *cache.Lock, keep f
 		if p.Resumed() {
 			return "", errResumed
 		}
-		if err := j.cache.Learn(key(f), cache.Fact{Bad: true, SHA256: found.sha256, At: j.f.clock.Now()}); err != nil {
+		if err := j.cache.Learn(badKey(f), cache.Fact{SHA256: found.sha256, At: j.f.clock.Now()}); err != nil {
 			return "", err
 		}
 		return "", refuse(DigestMismatch, "%s: %s has another digest: expected %s, found sha256:%s", j.uri, f.Name, expected(f), found.sha256)

@@ -182,7 +182,7 @@ func TestImagesThatCantBeUsed(t *testing.T) {
 		"a name that climbs":             {plain(entry{"../../m.gguf", []byte("PK"), 0}), Request{}, "WeightsNotGGUF", "m.gguf"},
 		"a layer that is no archive":     {[]layer{{dockerLayer, []byte("not gzip"), nil}}, Request{}, Unsupported, "can't be unpacked"},
 		"a layer that is cut off":        {[]layer{{ocispec.MediaTypeImageLayer, archive(t, entry{"m.gguf", model, 0})[:2000], nil}}, Request{}, Unsupported, "unexpected EOF"},
-		"a bomb":                         {[]layer{{dockerLayer, zipped(t, archive(t, entry{"zeros", make([]byte, 64*mib), 0})), nil}}, Request{}, Unsupported, "can't be unpacked"},
+		"a bomb":                         {[]layer{{dockerLayer, zipped(t, archive(t, entry{"zeros", make([]byte, 8*mib), 0})), nil}}, Request{}, Unsupported, "can't be unpacked"},
 		"another manifest":               {plain(entry{"m.gguf", model, 0}), Request{Digest: "sha256:" + strings.Repeat("4", 64)}, DigestMismatch, "another manifest"},
 	} {
 		t.Run(title, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 
 	"github.com/ringfleet/ringfleet/worker/weights/source/sourcetest"
@@ -136,5 +137,27 @@ func TestWhoWaitsSeesHowFarTheOtherIs(t *testing.T) {
 	}
 	if hub.Sent() != int64(len(hub.Files["m.gguf"])) {
 		t.Errorf("%d bytes were sent", hub.Sent())
+	}
+}
+
+func TestModelsThatAreEnsuredTogetherShareTheirFiles(t *testing.T) {
+	hub, b := oneFile()
+	hub.Files["copy.gguf"] = b
+	r := newRig(t, hub)
+	var all errgroup.Group
+	for i := range 6 {
+		all.Go(func() error {
+			path, err := r.Ensure(r.ctx(), Request{URI: "hf://org/m", File: []string{"m.gguf", "copy.gguf"}[i%2]}, func(Progress) {})
+			if err == nil && !bytes.Equal(content(t, path), b) {
+				err = errors.New("another file")
+			}
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+	if hub.Sent() != int64(len(b)) {
+		t.Errorf("%d bytes were sent for a file of %d", hub.Sent(), len(b))
 	}
 }

@@ -65,6 +65,9 @@ func (j *job) roomForLayers(layers []source.File) error {
 		if l.Archive == "" {
 			continue
 		}
+		if l.Bytes > maxBytes {
+			return j.tooLarge(l)
+		}
 		if _, ok := j.unpackedBefore(l); ok {
 			continue
 		}
@@ -200,6 +203,9 @@ func (j *job) wants(name string) bool {
 
 // member puts a file of an archive into the cache.
 func (j *job) member(ctx context.Context, l source.File, name string, size int64, r io.Reader) (cache.Link, error) {
+	if size > maxBytes {
+		return cache.Link{}, j.tooLarge(source.File{Name: name, Bytes: size})
+	}
 	k := cache.Key("member", l.SHA256, name)
 	lock, err := j.cache.Lock(ctx, k, nil)
 	if err != nil {

@@ -99,7 +99,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return 0
 }
 
-// part asks for the bytes [from, to) of a file of size bytes.
+// part asks for the bytes [from, to) of f. The answer's body is exactly that long.
 func (w web) part(r *http.Request, f File, from, to int64) (*http.Response, error) {
 	r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, to-1))
 	resp, err := w.do(r)

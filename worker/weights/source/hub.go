@@ -104,7 +104,7 @@ func (h *hub) Stat(ctx context.Context, f File) (File, error) {
 	}
 	first := h.web
 	first.send = h.plain.Do
-	resp, err := first.do(r)
+	resp, err := first.do(r) //nolint:bodyclose // drain does
 	if err != nil {
 		return File{}, err
 	}

@@ -172,7 +172,7 @@ func newRegistry(u URI, w web, client *http.Client, p egress.Policy, o Options) 
 		}
 		c.Credential = orascredentials.Credential(file)
 	}
-	repo.Client = c
+	repo.Client, w.send = c, c.Do
 	g := &registry{web: w, repo: repo, uri: u}
 	return g, check(p, g.endpoint(), repo.PlainHTTP)
 }

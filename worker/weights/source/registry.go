@@ -161,13 +161,6 @@ func (g *registry) Open(ctx context.Context, f File, from, to int64) (io.ReadClo
 	return resp.Body, nil
 }
 
-// part is web's, sent through the client that adds the registry's token.
-func (g *registry) part(r *http.Request, f File, from, to int64) (*http.Response, error) {
-	w := g.web
-	w.send = g.repo.Client.Do
-	return w.part(r, f, from, to)
-}
-
 // fetch reads a manifest of bounded size and checks its digest.
 func (g *registry) fetch(ctx context.Context, d ocispec.Descriptor, into any) error {
 	if d.Size > 4<<20 {

@@ -138,7 +138,7 @@ func (p *part) Read(b []byte) (int, error) {
 	}
 	n, err := p.body.Read(b[:min(int64(len(b)), p.n)])
 	p.n -= int64(n)
-	if err == io.EOF && p.n > 0 { //nolint:errorlint // Read returns it as it is
+	if err == io.EOF && p.n > 0 {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -125,7 +125,7 @@ func TestKeysComeBeforeThePodsIdentityAndNothingComesUnasked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked = 0
-			v, err := storeCredentials(Options{Getenv: func(k string) string { return c.env[k] }}).Get()
+			v, err := storeCredentials(Options{Getenv: func(k string) string { return c.env[k] }}).GetWithContext(nil)
 			if err != nil || v.AccessKeyID != c.want || asked != c.asked {
 				t.Errorf("got %q after %d requests, %v; want %q after %d", v.AccessKeyID, asked, err, c.want, c.asked)
 			}

@@ -57,29 +57,15 @@ func Parse(s string) (URI, error) {
 	u := URI{Scheme: Scheme(scheme)}
 	switch u.Scheme {
 	case HF:
-		u.Name, u.Revision, ok = strings.Cut(rest, "@")
-		if !ok {
-			u.Revision = "main"
-		}
-		ok = repository.MatchString(u.Name) && revision.MatchString(u.Revision) && !strings.Contains(u.Revision, "..")
+		ok = u.repository(rest)
 	case S3:
-		u.Name, u.Path, _ = strings.Cut(rest, "/")
-		_, plain := clean(strings.TrimSuffix(u.Path, "/"))
-		ok = bucket.MatchString(u.Name) && (plain || u.Path == "")
+		ok = u.nameAndPath(rest, bucket)
+	case PVC:
+		ok = u.nameAndPath(rest, claim)
 	case HTTPS:
 		return parseWeb(s)
 	case OCI:
-		m := image.FindStringSubmatch(rest)
-		if ok = m != nil; ok {
-			u.Name, u.Revision, u.Digest = m[1], m[2], m[3]
-			if u.Revision == "" && u.Digest == "" {
-				u.Revision = "latest"
-			}
-		}
-	case PVC:
-		u.Name, u.Path, _ = strings.Cut(rest, "/")
-		_, plain := clean(strings.TrimSuffix(u.Path, "/"))
-		ok = claim.MatchString(u.Name) && (plain || u.Path == "")
+		ok = u.image(rest)
 	case Local:
 		u.Path = rest
 		_, ok = clean(strings.TrimPrefix(rest, "/"))
@@ -91,6 +77,31 @@ func Parse(s string) (URI, error) {
 		return URI{}, refuse(Unusable, "the weights' URI %q is not of the form %s", short(s), forms[u.Scheme])
 	}
 	return u, nil
+}
+
+func (u *URI) repository(rest string) (ok bool) {
+	if u.Name, u.Revision, ok = strings.Cut(rest, "@"); !ok {
+		u.Revision = "main"
+	}
+	return repository.MatchString(u.Name) && revision.MatchString(u.Revision) && !strings.Contains(u.Revision, "..")
+}
+
+func (u *URI) nameAndPath(rest string, name *regexp.Regexp) bool {
+	u.Name, u.Path, _ = strings.Cut(rest, "/")
+	_, plain := clean(strings.TrimSuffix(u.Path, "/"))
+	return name.MatchString(u.Name) && (plain || u.Path == "")
+}
+
+func (u *URI) image(rest string) bool {
+	m := image.FindStringSubmatch(rest)
+	if m == nil {
+		return false
+	}
+	u.Name, u.Revision, u.Digest = m[1], m[2], m[3]
+	if u.Revision == "" && u.Digest == "" {
+		u.Revision = "latest"
+	}
+	return true
 }
 
 var forms = map[Scheme]string{

@@ -2,7 +2,7 @@ package sourcetest
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // git's
+	"crypto/sha1"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -227,7 +227,7 @@ func isLarge(name string) bool {
 }
 
 func gitOID(b []byte) string {
-	s := sha1.New() //nolint:gosec // git's
+	s := sha1.New()
 	_, _ = io.WriteString(s, fmt.Sprintf("blob %d\x00", len(b)))
 	_, _ = s.Write(b)
 	return hex.EncodeToString(s.Sum(nil))
