@@ -30,6 +30,6 @@ func run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(dir)
-	return nil
+	_, err = fmt.Fprintln(os.Stdout, dir)
+	return err
 }

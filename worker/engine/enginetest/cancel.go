@@ -71,7 +71,7 @@ func (r *rig) cancelsPrompt() {
 	go func() {
 		s, err := r.e.Generate(ctx, r.request(prompt, 8))
 		if err == nil {
-			_, err = drain(s)
+			err = drain(s)
 		}
 		ended <- err
 	}()
@@ -85,13 +85,13 @@ func (r *rig) cancelsPrompt() {
 }
 
 // drain reads a stream to its end.
-func drain(s engine.Stream) (int, error) {
+func drain(s engine.Stream) error {
 	defer s.Close() //nolint:errcheck // it has ended
-	for n := 0; ; n++ {
+	for {
 		if _, err := s.Next(); errors.Is(err, io.EOF) {
-			return n, nil
+			return nil
 		} else if err != nil {
-			return n, err
+			return err
 		}
 	}
 }
@@ -113,7 +113,7 @@ func (r *rig) cancelsQueued() {
 	go func() {
 		s, err := r.e.Generate(ctx, q)
 		if err == nil {
-			_, err = drain(s)
+			err = drain(s)
 		}
 		ended <- err
 	}()

@@ -224,7 +224,7 @@ func gather(s engine.Stream, choices int) (output, error) {
 		}
 	}
 	if _, err := s.Next(); !errors.Is(err, io.EOF) {
-		return out, fmt.Errorf("after its end the stream gave %v; expected io.EOF again", err)
+		return out, fmt.Errorf("after its end the stream gave another error than io.EOF: %w", err)
 	}
 	return out, nil
 }

@@ -219,7 +219,11 @@ func (r *rig) stats() {
 		_ = r.last(s)
 	}
 	r.quiet()
-	after := r.e.Stats()
+	r.counters(before, r.e.Stats())
+}
+
+// counters only grow, and none becomes unknown.
+func (r *rig) counters(before, after engine.Stats) {
 	for name, pair := range map[string][2]*int64{
 		"cache queries": {before.CacheQueries, after.CacheQueries}, "cache hits": {before.CacheHits, after.CacheHits},
 		"preemptions": {before.Preemptions, after.Preemptions}, "evictions": {before.Evictions, after.Evictions},

@@ -59,7 +59,10 @@ func (d *Driver) Generate(ctx context.Context, r *engine.Request) (engine.Stream
 	if err != nil {
 		return nil, err
 	}
-	d.parts.Go(func() { d.run(life, c, path, bodies) })
+	go func() {
+		defer d.parts.Done()
+		d.run(life, c, path, bodies)
+	}()
 	return d.begun(c, t)
 }
 
@@ -76,7 +79,7 @@ func (d *Driver) begun(c *call, t target) (engine.Stream, error) {
 	return c.out, nil
 }
 
-// enter books a request.
+// enter books a request, which is to be run, and with it a part of the driver, which is to be done.
 func (d *Driver) enter(ctx context.Context, r *engine.Request, epoch uint64) (*call, context.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,6 +104,7 @@ func (d *Driver) enter(ctx context.Context, r *engine.Request, epoch uint64) (*c
 		d.watch.progressed(d.o.Clock.Now()) // silence counts from here on
 	}
 	d.running[c] = struct{}{}
+	d.parts.Add(1) // under the lock: Close has not begun to wait
 	return c, life, nil
 }
 
@@ -134,7 +138,7 @@ func (d *Driver) run(ctx context.Context, c *call, path string, bodies [][]byte)
 		})
 	}
 	all.Wait()
-	err := error(io.EOF)
+	err := io.EOF
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -144,7 +148,7 @@ func (d *Driver) run(ctx context.Context, c *call, path string, bodies [][]byte)
 
 // choice reads the stream of one choice to its end.
 func (d *Driver) choice(ctx context.Context, c *call, n int, path string, content []byte) error {
-	r, err := d.client.do(ctx, http.MethodPost, path, content)
+	r, err := d.client.do(ctx, http.MethodPost, path, content) //nolint:bodyclose // settle closes it
 	if err != nil {
 		return broken(err)
 	}

@@ -50,7 +50,7 @@ func translate(t target, r *engine.Request, choice int) (string, body, error) {
 		return "", nil, err
 	}
 	b.length(t, path, r)
-	b.sampling(t, r, choice)
+	b.sampling(r, choice)
 	if err := b.format(r); err != nil {
 		return "", nil, err
 	}
@@ -144,7 +144,7 @@ func (b body) length(t target, path string, r *engine.Request) {
 	}
 }
 
-func (b body) sampling(t target, r *engine.Request, choice int) {
+func (b body) sampling(r *engine.Request, choice int) {
 	q := &r.Sampling
 	b["temperature"] = q.Temperature
 	if q.TopP > 0 {

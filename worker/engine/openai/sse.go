@@ -63,7 +63,7 @@ func (e *events) next() (event, error) {
 		switch {
 		case has && (err != nil || len(line) == 0):
 			out.data = e.data
-			return out, nil
+			return out, nil //nolint:nilerr // the end of the stream is the end of the event, and comes again
 		case err != nil:
 			return event{}, io.EOF
 		case len(line) == 0:
