@@ -119,7 +119,7 @@ func (p *server) options() openai.Options {
 // loaded waits until a driver's server serves.
 func loaded(t *testing.T, d *openai.Driver, p *server) openai.State {
 	t.Helper()
-	over := time.After(10 * time.Minute)
+	over := time.After(20 * time.Minute) // it hangs
 	for {
 		s, changed := d.State()
 		if s.Loaded {
