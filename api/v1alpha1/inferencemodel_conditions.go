@@ -72,6 +72,18 @@ const (
 	ReasonWeightsTruncated Reason = "WeightsTruncated"
 	// ReasonWeightsDigestMismatch: the file's SHA-256 is not the wanted one.
 	ReasonWeightsDigestMismatch Reason = "WeightsDigestMismatch"
+	// ReasonWeightsUnauthorized: the source wants credentials, others, or consent to its terms.
+	ReasonWeightsUnauthorized Reason = "WeightsUnauthorized"
+	// ReasonWeightsSourceForbidden: the source's address is one that weights are not fetched from.
+	ReasonWeightsSourceForbidden Reason = "WeightsSourceForbidden"
+	// ReasonWeightsSourceUnreachable: no answer from the source, or only ones to try again later.
+	ReasonWeightsSourceUnreachable Reason = "WeightsSourceUnreachable"
+	// ReasonWeightsSourceChanged: the source replaced a file while it was fetched, twice.
+	ReasonWeightsSourceChanged Reason = "WeightsSourceChanged"
+	// ReasonWeightsNoSpace: the weight cache or its disk has no room.
+	ReasonWeightsNoSpace Reason = "WeightsNoSpace"
+	// ReasonWeightsCacheUnwritable: the weight cache can't be written.
+	ReasonWeightsCacheUnwritable Reason = "WeightsCacheUnwritable"
 	// ReasonWeightsUnsupported: the engine refuses the model (architecture, tokenizer, chat template, memory).
 	ReasonWeightsUnsupported Reason = "WeightsUnsupported"
 )

@@ -34,6 +34,9 @@ type InferenceModel struct {
 }
 
 // InferenceModelSpec says what is served and by how many workers.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.parallelism) || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang'",message="parallelism is for engine kinds VLLM and SGLang"
+// +kubebuilder:validation:XValidation:rule="self.engine.kind != 'LlamaServer' || has(self.weights.file) || !(self.weights.uri.startsWith('oci://') || self.weights.uri.startsWith('pvc://'))",message="weights.file is needed for engine kind LlamaServer on an image or a claim: it loads one GGUF file, by its name"
 type InferenceModelSpec struct {
 	// modelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
 	// object's name. When two models of a namespace claim one name, the older object has it.
@@ -68,6 +71,10 @@ type InferenceModelSpec struct {
 	// +kubebuilder:default={}
 	Engine Engine `json:"engine,omitzero"`
 
+	// parallelism splits the model over several GPUs of one worker.
+	// +optional
+	Parallelism *Parallelism `json:"parallelism,omitempty"`
+
 	// poolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
 	// absent.
 	// +optional
@@ -96,37 +103,55 @@ type InferenceModelSpec struct {
 // Weights says where a model's weights are.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.digest) || !self.uri.startsWith('oci://') || !self.uri.contains('@')",message="the uri already names a digest: remove weights.digest, or the @sha256:… from the uri"
+// +kubebuilder:validation:XValidation:rule="!has(self.secretRef) || self.uri.startsWith('hf://') || self.uri.startsWith('s3://')",message="weights.secretRef is for hf:// and s3://: images take the pool's imagePullSecrets, claims and https:// need no credentials"
 type Weights struct {
-	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume, or
-	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace.
+	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume;
+	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace; or what a worker fetches into the
+	// pool's weightCache: hf://ORGANISATION/MODEL[@REVISION] from a Hugging Face hub, s3://BUCKET/KEY-OR-PREFIX from an
+	// object store, https://HOST/FILE.gguf.
 	// +required
 	// +kubebuilder:validation:MinLength=7
 	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.matches('^oci://[a-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?$') || self.matches('^pvc://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(/[A-Za-z0-9][A-Za-z0-9._-]*)*$')",message="weights.uri must be oci://REGISTRY/REPOSITORY[:TAG|@sha256:…] or pvc://CLAIM[/FOLDER]"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^oci://[a-z0-9]([A-Za-z0-9._:/@-]*[A-Za-z0-9])?$') || self.matches('^pvc://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(/[A-Za-z0-9][A-Za-z0-9._-]*)*$') || self.matches('^hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?(/[A-Za-z0-9._-]+)*$') || self.matches('^s3://[a-z0-9][a-z0-9.-]*(/[^?#@ ]*)?$') || self.matches('^https://[A-Za-z0-9][A-Za-z0-9.:-]*/[^?#@ ]+$')",message="weights.uri must be oci://REGISTRY/REPOSITORY[:TAG|@sha256:…], pvc://CLAIM[/FOLDER], hf://ORGANISATION/MODEL[@REVISION], s3://BUCKET[/PREFIX] or https://HOST/PATH without a query"
 	URI string `json:"uri,omitempty"`
 
-	// file is the path of the GGUF file below the volume's root, for example models/x.gguf. Defaults to the only file
-	// whose name ends in .gguf.
+	// file is the path of the weights file below the source's root, for example models/x.gguf. Defaults to the only file
+	// whose name ends in .gguf; of hf and s3 sources without one, to all *.safetensors with what belongs to them.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$') && !self.matches('(^|/)\\\\.\\\\.?(/|$)')",message="weights.file must be a relative path without . or .. parts"
 	File string `json:"file,omitempty"`
 
-	// digest is what the weights must be: of the image's manifest for oci, of the GGUF file otherwise. A worker loads
+	// digest is what the weights must be: of the image's manifest for oci, of the weights file otherwise. A worker loads
 	// nothing else.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="weights.digest must be sha256: and 64 lower-case hex digits"
 	Digest string `json:"digest,omitempty"`
+
+	// secretRef names a Secret whose keys become environment variables of what fetches: HF_TOKEN and HF_ENDPOINT for hf,
+	// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3 for s3. Without it s3 takes the identity of
+	// the pod's service account.
+	// +optional
+	SecretRef LocalName `json:"secretRef,omitzero"`
 }
 
 // EngineKind names an engine.
-// +kubebuilder:validation:Enum=LlamaCpp
+// +kubebuilder:validation:Enum=LlamaCpp;VLLM;SGLang;LlamaServer;OpenAI
 type EngineKind string
 
-// EngineLlamaCpp is llama.cpp's library inside the worker's own process.
-const EngineLlamaCpp EngineKind = "LlamaCpp"
+// The kinds of engine. All but LlamaCpp run in a container of their own beside the worker's.
+const (
+	// EngineLlamaCpp is llama.cpp's library inside the worker's own process.
+	EngineLlamaCpp EngineKind = "LlamaCpp"
+	// EngineVLLM is `vllm serve`, EngineSGLang is `sglang.launch_server`, EngineLlamaServer is llama.cpp's own server.
+	EngineVLLM        EngineKind = "VLLM"
+	EngineSGLang      EngineKind = "SGLang"
+	EngineLlamaServer EngineKind = "LlamaServer"
+	// EngineOpenAI is any other server that speaks OpenAI's protocol on port 8000 of its own pod.
+	EngineOpenAI EngineKind = "OpenAI"
+)
 
 // KVCacheType is the type of the numbers in the KV cache.
 // +kubebuilder:validation:Enum=F16;Q8
@@ -139,17 +164,58 @@ const (
 )
 
 // Engine says what runs the model, and how much of it at once.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind == 'LlamaCpp' || has(self.image)",message="engine.image is needed for this kind: it is the image of the engine's own container"
+// +kubebuilder:validation:XValidation:rule="has(self.kind) && self.kind != 'LlamaCpp' || (!has(self.command) && !has(self.args) && !has(self.env) && !has(self.dtype))",message="engine.command, args, env and dtype are for engines in a container of their own; kind LlamaCpp runs inside the worker"
+// +kubebuilder:validation:XValidation:rule="!has(self.kind) || self.kind == 'VLLM' || self.kind == 'SGLang' || !has(self.prefixCaching) || self.prefixCaching == 'Enabled'",message="engine.prefixCaching can be disabled for kinds VLLM and SGLang only"
 type Engine struct {
 	// kind of engine.
 	// +optional
 	// +kubebuilder:default=LlamaCpp
 	Kind EngineKind `json:"kind,omitempty"`
 
-	// image of the workers. Defaults to the worker image of the installation.
+	// image of the engine's container. For kind LlamaCpp it is the image of the workers, and defaults to the worker image of
+	// the installation.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
+
+	// command replaces the program that the kind runs, or for kind OpenAI the image's own.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	Command []string `json:"command,omitempty"`
+
+	// args follow the arguments that are composed from this object, so that they win; kind OpenAI gets these alone. The
+	// weights are in /weights, or where they are fetched at /model/weights; the server must listen on port 8000. What an
+	// engine is started with is in status.engineArgs.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
+	Args []string `json:"args,omitempty"`
+
+	// env are further environment variables of the engine's container.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Env []EngineVariable `json:"env,omitempty"`
+
+	// dtype is the type of the weights as the engine names it, for example bfloat16. Defaults to the engine's choice.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+$')",message="engine.dtype must be letters, digits and . _ -"
+	DType string `json:"dtype,omitempty"`
+
+	// prefixCaching says whether prompts that begin alike are computed once. Defaults to Enabled.
+	// +optional
+	// +kubebuilder:default=Enabled
+	PrefixCaching PrefixCaching `json:"prefixCaching,omitempty"`
 
 	// contextTokens is the room of the KV cache in tokens, shared by all requests that run together; a single request
 	// may use all of it, up to what the model was trained for.
@@ -170,6 +236,48 @@ type Engine struct {
 	// +optional
 	// +kubebuilder:default=F16
 	KVCacheType KVCacheType `json:"kvCacheType,omitempty"`
+}
+
+// EngineVariable is an environment variable of an engine.
+type EngineVariable struct {
+	// name of the variable.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z_][A-Za-z0-9_]*$')",message="engine.env[].name must be letters, digits and _, and begin with no digit"
+	Name string `json:"name,omitempty"`
+
+	// value of the variable. Not for secrets: who may read the model reads it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Value string `json:"value,omitempty"`
+}
+
+// PrefixCaching says whether prompts that begin alike are computed once.
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type PrefixCaching string
+
+// The settings of prefix caching.
+const (
+	PrefixCachingEnabled  PrefixCaching = "Enabled"
+	PrefixCachingDisabled PrefixCaching = "Disabled"
+)
+
+// Parallelism splits a model over several GPUs of one worker.
+type Parallelism struct {
+	// tensor is over how many GPUs each layer is split.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Tensor *int32 `json:"tensor,omitempty"`
+
+	// pipeline is over how many groups of GPUs the row of layers is split.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Pipeline *int32 `json:"pipeline,omitempty"`
 }
 
 // Scaling bounds the number of workers.
@@ -249,6 +357,13 @@ type InferenceModelStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Revision string `json:"revision,omitempty"`
+
+	// engineArgs are the arguments that the engine's container is started with, where it has one of its own.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:items:MaxLength=1024
+	EngineArgs []string `json:"engineArgs,omitempty"`
 
 	// servedNames are the names under which routers serve the model: modelName and aliases, less those that an older
 	// model of the namespace has.

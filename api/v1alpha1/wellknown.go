@@ -58,5 +58,15 @@ const (
 	TLSDir = "/etc/ringfleet/tls"
 )
 
-// WeightsDir is where a worker finds the weights volume.
-const WeightsDir = "/weights"
+// Places of weights in a worker's pod.
+const (
+	// WeightsDir is where the volume of an image or a claim is mounted.
+	WeightsDir = "/weights"
+	// WeightCacheDir is where the pool's weight cache is mounted, and FetchedWeights a link to what was fetched into it.
+	WeightCacheDir = "/cache"
+	FetchedDir     = "/model"
+	FetchedWeights = FetchedDir + "/weights"
+)
+
+// EnginePort is where an engine in a container of its own listens.
+const EnginePort = 8000

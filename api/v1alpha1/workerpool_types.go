@@ -66,12 +66,69 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
+	// weightCache is where weights are kept that workers fetch themselves.
+	// +optional
+	// +kubebuilder:default={}
+	WeightCache WeightCache `json:"weightCache,omitzero"`
+
+	// serviceAccountName is the service account of the worker pods, for a workload identity that s3:// weights are fetched
+	// by. No token of the Kubernetes API is mounted.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
 	// imagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	ImagePullSecrets []LocalName `json:"imagePullSecrets,omitempty"`
+}
+
+// WeightCacheKind names where fetched weights are kept.
+// +kubebuilder:validation:Enum=EmptyDir;PersistentVolumeClaim
+type WeightCacheKind string
+
+// The kinds of weight cache.
+const (
+	// WeightCacheEmptyDir is on the node and goes with the pod: every worker fetches for itself.
+	WeightCacheEmptyDir WeightCacheKind = "EmptyDir"
+	// WeightCacheClaim is shared by all workers that mount the claim: each file is fetched once.
+	WeightCacheClaim WeightCacheKind = "PersistentVolumeClaim"
+)
+
+// WeightCache is where weights are kept that workers fetch themselves: those by hf://, s3:// and https://.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.kind) && self.kind == 'PersistentVolumeClaim') == has(self.claimName)",message="weightCache.claimName is needed for kind PersistentVolumeClaim, and for no other"
+type WeightCache struct {
+	// kind of the cache.
+	// +optional
+	// +kubebuilder:default=EmptyDir
+	Kind WeightCacheKind `json:"kind,omitempty"`
+
+	// claimName is a PersistentVolumeClaim of the namespace. For several nodes it must be ReadWriteMany.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ClaimName string `json:"claimName,omitempty"`
+
+	// sizeGibibytes bounds what is kept: files that no worker uses go first when room is needed. 0 is what the volume holds.
+	// +optional
+	// +kubebuilder:default=50
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1048576
+	SizeGibibytes *int32 `json:"sizeGibibytes,omitempty"`
+
+	// allowNetworks are private networks that weights may be fetched from besides public addresses, for example
+	// 10.20.0.0/16 with an object store of your own. Who may create models can read from what is named here.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=3
+	// +kubebuilder:validation:items:MaxLength=64
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self)",message="weightCache.allowNetworks must be networks such as 10.20.0.0/16"
+	AllowNetworks []string `json:"allowNetworks,omitempty"`
 }
 
 // AcceleratorKind names what computes.

@@ -25,7 +25,9 @@ type progress struct {
 // weightsReasons are the reasons of WeightsCached that a worker may report.
 var weightsReasons = []v1alpha1.Reason{
 	v1alpha1.ReasonWeightsNotFound, v1alpha1.ReasonWeightsNotGGUF, v1alpha1.ReasonWeightsTruncated,
-	v1alpha1.ReasonWeightsDigestMismatch, v1alpha1.ReasonWeightsUnsupported,
+	v1alpha1.ReasonWeightsDigestMismatch, v1alpha1.ReasonWeightsUnsupported, v1alpha1.ReasonWeightsUnauthorized,
+	v1alpha1.ReasonWeightsSourceForbidden, v1alpha1.ReasonWeightsSourceUnreachable, v1alpha1.ReasonWeightsSourceChanged,
+	v1alpha1.ReasonWeightsNoSpace, v1alpha1.ReasonWeightsCacheUnwritable,
 }
 
 // blamesWeights reports whether why is a reason of WeightsCached=False.
@@ -47,7 +49,8 @@ func follow(w worker, weights v1alpha1.Weights, v View, now time.Time) progress 
 	starting := func(stage v1alpha1.WorkerStage, message string) progress {
 		return progress{stage: stage, reason: v1alpha1.ReasonWorkersStarting, message: message}
 	}
-	switch c := containerStatus(w.pod); {
+	c, first := containerStatus(w.pod), blocking(w.pod)
+	switch {
 	case w.terminating:
 		return progress{stage: v1alpha1.StageDraining, reason: v1alpha1.ReasonScalingDown,
 			message: conditions.Count(w.inFlight, "request runs on it", "requests run on it")}
@@ -56,6 +59,12 @@ func follow(w worker, weights v1alpha1.Weights, v View, now time.Time) progress 
 			message: "the pod ended: " + join(w.pod.Status.Reason, w.pod.Status.Message) + "; it is replaced with growing delays"}
 	case w.node == "":
 		return unplaced(w.pod, weights)
+	case first != nil && first.State.Running != nil && w.reported:
+		return reporting(w, v) // it fetches the weights
+	case first != nil && first.State.Waiting != nil:
+		return waiting(*first, w.pod, weights, now)
+	case first != nil && first.State.Terminated != nil:
+		return starting(v1alpha1.StageStarting, "container "+first.Name+" ended: "+ending(first.State.Terminated)+"; the kubelet starts it again")
 	case c == nil:
 		return starting(v1alpha1.StagePending, "the kubelet has not begun with it")
 	case c.State.Waiting != nil:
@@ -96,7 +105,7 @@ const longWait = 60 * time.Second
 func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights, now time.Time) progress {
 	w := c.State.Waiting
 	p := progress{stage: v1alpha1.StagePending, message: join(w.Reason, w.Message)}
-	image := pod.Spec.Containers[0].Image
+	image := imageOf(pod, c.Name)
 	ofWeights := weightsImageIn(w.Message, weights, image)
 	switch w.Reason {
 	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",
@@ -114,7 +123,11 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 		}
 	case "CrashLoopBackOff":
 		p.stage, p.reason = v1alpha1.StageFailed, v1alpha1.ReasonWorkerFailed
-		p.message = fmt.Sprintf("its process ended %s, the last time: %s", conditions.Count(c.RestartCount+1, "time", "times"), ending(c.LastTerminationState.Terminated))
+		whose := "its process"
+		if c.Name != desired.Container {
+			whose = "the process of container " + c.Name
+		}
+		p.message = fmt.Sprintf(whose+" ended %s, the last time: %s", conditions.Count(c.RestartCount+1, "time", "times"), ending(c.LastTerminationState.Terminated))
 	default:
 		p.reason, p.message = v1alpha1.ReasonWorkersStarting, "images and volumes are on their way to node "+pod.Spec.NodeName
 		if since := pod.Status.StartTime; since != nil && now.Sub(since.Time) > longWait {
@@ -122,6 +135,18 @@ func waiting(c corev1.ContainerStatus, pod *corev1.Pod, weights v1alpha1.Weights
 		}
 	}
 	return p
+}
+
+// imageOf is the image that a container of pod should run.
+func imageOf(pod *corev1.Pod, name string) string {
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].Image
+			}
+		}
+	}
+	return ""
 }
 
 // ofWeightsMount is how the kubelet names what can't be mounted, such as a folder that a read-only volume lacks.

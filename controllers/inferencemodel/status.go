@@ -52,7 +52,7 @@ func status(s *scope, err error) v1alpha1.InferenceModelStatus {
 	if s.want.revision != "" {
 		st.Revision = s.want.revision
 	}
-	st.ServedNames = s.names
+	st.ServedNames, st.EngineArgs = s.names, desired.EngineArgs(s.model)
 	st.URL = ""
 	if s.router != nil {
 		st.URL = s.router.Status.URL

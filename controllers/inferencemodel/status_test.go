@@ -79,6 +79,21 @@ func crashing(p *corev1.Pod) {
 	c.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 2, Reason: "Error", Message: "flag a\nno library"}
 }
 
+// behind puts the worker's container behind another one of the pod that is in a state.
+func behind(name string, st corev1.ContainerState) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.InitContainers = []corev1.Container{{Name: name, Image: "example.com/" + name + ":1"}}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: name, State: st, RestartCount: 2, LastTerminationState: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: "unknown flag"}}}}
+		waitingFor("PodInitializing", "")(p)
+	}
+}
+
+// running puts the worker's container into its running state.
+func running(p *corev1.Pod) {
+	inState(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})(p)
+}
+
 // unready is what Kubernetes makes of a pod whose node is silent.
 func unready(p *corev1.Pod) {
 	for i := range p.Status.Conditions {
@@ -156,6 +171,26 @@ var statuses = map[string]struct {
 	"the process ends again and again": {s: picture(with(pod("p", crashing))), want: `
 		Ready: False WorkerFailed: its process ended 3 times, the last time: exit code 2 (Error): no library
 		Progressing: False WorkerFailed`},
+	"the weights are fetched before the engine starts": {s: picture(func(s *scope) {
+		s.view.Routers = []RouterView{{Pod: "r1", Answered: true, Workers: map[types.UID]WorkerView{"uid-p": {
+			Instance: "a", Stage: v1alpha1.StageFetching, Percent: new(int32(40)), Message: "fetching x.gguf, 40 MiB of 98 MiB"}}}}
+		with(pod("p", behind("weights", corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))(s)
+	}), want: `
+		Ready: False WorkersStarting: 0 of 1 worker in the ring: pod p on node n1 is Fetching (40 %): fetching x.gguf, 40 MiB of 98 MiB
+		WeightsCached: Unknown WeightsPending`},
+	"the weights can't be fetched": {s: picture(func(s *scope) {
+		s.view.Routers = []RouterView{{Pod: "r1", Answered: true, Workers: map[types.UID]WorkerView{"uid-p": {
+			Instance: "a", Stage: v1alpha1.StageFailed, Reason: "WeightsUnauthorized", Message: "the hub answers 401"}}}}
+		with(pod("p", behind("weights", corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})))(s)
+	}), want: `
+		Ready: False WeightsNotUsable: the hub answers 401
+		WeightsCached: False WeightsUnauthorized: pod p on node n1 is Failed: the hub answers 401`},
+	"the engine's image can't be pulled": {s: picture(with(pod("p", behind("engine",
+		corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "not found"}})))), want: `
+		Ready: False ImagePullFailed: image example.com/engine:1: ErrImagePull: not found; correct engine.image`},
+	"the engine ends again and again": {s: picture(with(pod("p", behind("engine",
+		corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}), running))), want: `
+		Ready: False WorkerFailed: the process of container engine ended 3 times, the last time: exit code 1: unknown flag`},
 	"a node evicts the pod": {s: picture(with(pod("p", evicted))), want: `
 		Ready: False PodRejected: the pod ended: Evicted: low on memory`},
 	"the API server refuses the pod": {s: picture(with(), func(s *scope) { s.rejected = errors.New("exceeded quota") }), want: `

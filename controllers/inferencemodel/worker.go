@@ -126,3 +126,20 @@ func containerStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	}
 	return nil
 }
+
+// blocking is the container, of those before and beside the worker's, that the pod waits for: one that has not ended well
+// where it must, or an engine that can't run; nil when there is none.
+func blocking(pod *corev1.Pod) *corev1.ContainerStatus {
+	for i := range pod.Status.InitContainerStatuses {
+		c := &pod.Status.InitContainerStatuses[i]
+		ended := c.State.Terminated
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason == "PodInitializing": // its turn has not come
+			return nil
+		case c.Name == desired.EngineContainer && c.State.Running != nil, c.Name != desired.EngineContainer && ended != nil && ended.ExitCode == 0:
+		default:
+			return c
+		}
+	}
+	return nil
+}

@@ -52,7 +52,7 @@ var Pure = []Only{
 	{"worker/scheduler", []string{"worker/engine", "worker/kvcache", "worker/sampling"}},
 	{"controllers/conditions", []string{"api/v1alpha1"}},
 	{"controllers/names", []string{"api/v1alpha1"}},
-	{"controllers/inferencemodel/desired", []string{"api/v1alpha1", "api/identity", "controllers/names"}},
+	{"controllers/inferencemodel/desired", []string{"api/v1alpha1", "api/identity", "api/engineargs", "controllers/names"}},
 	{"controllers/inferencerouter/desired", []string{"api/v1alpha1", "api/identity", "controllers/names"}},
 }
 

@@ -60,6 +60,29 @@ var modelRules = map[string]struct {
 	"a digest beside a digest": {func(m *v1alpha1.InferenceModel) {
 		m.Spec.Weights = v1alpha1.Weights{URI: "oci://r/m@sha256:" + strings.Repeat("0", 64), Digest: "sha256:" + strings.Repeat("0", 64)}
 	}, "the uri already names a digest"},
+	"weights from a hub":                     {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "hf://org/Model-1.0@refs/pr/1" }, ""},
+	"weights from a hub without an owner":    {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "hf://model" }, "weights.uri must be oci://"},
+	"weights from an object store":           {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "s3://bucket.name/a/b c" }, "weights.uri must be oci://"},
+	"weights from a bucket":                  {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "s3://bucket.name/a/x.gguf" }, ""},
+	"weights from the web":                   {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "https://example.com:8443/x.gguf" }, ""},
+	"weights from the web with a query":      {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "https://example.com/x.gguf?token=1" }, "without a query"},
+	"weights from the web without a path":    {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "https://example.com/" }, "weights.uri must be oci://"},
+	"weights from the web by plain HTTP":     {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "http://example.com/x.gguf" }, "weights.uri must be oci://"},
+	"weights from the web with a password":   {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "https://me:pw@example.com/x.gguf" }, "weights.uri must be oci://"},
+	"a secret for an image":                  {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.SecretRef.Name = "s" }, "secretRef is for hf:// and s3://"},
+	"an engine beside the worker, unpicked":  {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Kind = "VLLM" }, "engine.image is needed"},
+	"an engine beside the worker":            {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Kind, m.Spec.Engine.Image = "VLLM", "vllm:1" }, ""},
+	"arguments for an engine in the worker":  {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Args = []string{"-x"} }, "runs inside the worker"},
+	"a variable for an engine in the worker": {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Env = []v1alpha1.EngineVariable{{Name: "A"}} }, "runs inside the worker"},
+	"a variable with a bad name": {func(m *v1alpha1.InferenceModel) {
+		m.Spec.Engine.Kind, m.Spec.Engine.Image = "VLLM", "vllm:1"
+		m.Spec.Engine.Env = []v1alpha1.EngineVariable{{Name: "1A"}}
+	}, "begin with no digit"},
+	"parallelism in the worker": {func(m *v1alpha1.InferenceModel) { m.Spec.Parallelism = &v1alpha1.Parallelism{} }, "parallelism is for engine kinds"},
+	"a server of one file, which is not named": {func(m *v1alpha1.InferenceModel) {
+		m.Spec.Engine.Kind, m.Spec.Engine.Image = "LlamaServer", "llama:1"
+	}, "weights.file is needed"},
+	"no prefix caching in the worker": {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.PrefixCaching = "Disabled" }, "can be disabled for kinds VLLM and SGLang only"},
 	"an engine that does not exist":   {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Kind = "Magic" }, "Unsupported value"},
 	"a context of 100 tokens":         {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.ContextTokens = 100 }, "greater than or equal to 256"},
 	"300 sequences":                   {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.MaxSequences = 300 }, "less than or equal to 128"},
@@ -85,6 +108,13 @@ func TestWorkerPoolRules(t *testing.T) {
 		"limits without memory": {func(p *v1alpha1.WorkerPool) {
 			p.Spec.WorkerResources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
 		}, "limits must name cpu and memory"},
+		"a cache on a claim without a name": {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.Kind = "PersistentVolumeClaim" }, "weightCache.claimName is needed"},
+		"a cache on a claim": {func(p *v1alpha1.WorkerPool) {
+			p.Spec.WeightCache = v1alpha1.WeightCache{Kind: "PersistentVolumeClaim", ClaimName: "c"}
+		}, ""},
+		"a claim for a cache in the pod": {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.ClaimName = "c" }, "and for no other"},
+		"a network that is none":         {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.AllowNetworks = []string{"10.0.0.1"} }, "must be networks"},
+		"a private network":              {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.AllowNetworks = []string{"10.0.0.0/8"} }, ""},
 		"resource claims": {func(p *v1alpha1.WorkerPool) {
 			p.Spec.WorkerResources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
 			p.Spec.WorkerResources.Claims = []corev1.ResourceClaim{{Name: "x"}}

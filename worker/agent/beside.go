@@ -19,6 +19,11 @@ const (
 // beside follows a server that runs the model in a container of its own, until ctx ends. Another process of that server is
 // another instance: what routers know of the old one is void.
 func (a *agent) beside(ctx context.Context) error {
+	if link := a.o.Fetch.Link; link != "" {
+		if err := a.fetcher.Hold(link); err != nil { // the engine reads them until the pod ends
+			return err
+		}
+	}
 	d, err := openai.New(openai.Options{
 		BaseURL: a.o.Server.URL, Kind: openai.Kind(a.o.Server.Kind), Model: a.o.Server.Model,
 		APIKey:        os.Getenv("RINGFLEET_ENGINE_API_KEY"), // never a flag: other processes see those

@@ -20,6 +20,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.AcceleratorApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Engine"):
 		return &apiv1alpha1.EngineApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EngineVariable"):
+		return &apiv1alpha1.EngineVariableApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Heartbeat"):
 		return &apiv1alpha1.HeartbeatApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("InferenceModel"):
@@ -36,6 +38,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.InferenceRouterStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("LocalName"):
 		return &apiv1alpha1.LocalNameApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Parallelism"):
+		return &apiv1alpha1.ParallelismApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Ring"):
 		return &apiv1alpha1.RingApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Rollout"):
@@ -46,6 +50,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ScalingApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Timeouts"):
 		return &apiv1alpha1.TimeoutsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WeightCache"):
+		return &apiv1alpha1.WeightCacheApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Weights"):
 		return &apiv1alpha1.WeightsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WorkerPool"):

@@ -93,6 +93,46 @@ func TestTheWorkerOfAModelWithAClaimAndAPoolWithEverything(t *testing.T) {
 	}), in))
 }
 
+func TestTheWorkerOfAModelThatItFetchesItself(t *testing.T) {
+	in := inputs()
+	in.Pool.Spec.WeightCache = v1alpha1.WeightCache{
+		Kind: v1alpha1.WeightCacheClaim, ClaimName: "cache", SizeGibibytes: new(int32(200)), AllowNetworks: []string{"10.20.0.0/16", "fd00::/8"},
+	}
+	in.Pool.Spec.ServiceAccountName = "reader"
+	golden(t, "worker_fetched.yaml", desired.Worker(model(func(m *v1alpha1.InferenceModel) {
+		m.Spec.Weights = v1alpha1.Weights{URI: "hf://org/model@main", File: "x.gguf", SecretRef: v1alpha1.LocalName{Name: "hub"}}
+	}), in))
+}
+
+func TestTheWorkerOfAnEngineBesideItWithFetchedWeights(t *testing.T) {
+	in := inputs()
+	in.Pool.Spec.WeightCache = v1alpha1.WeightCache{Kind: v1alpha1.WeightCacheEmptyDir, SizeGibibytes: new(int32(50))}
+	golden(t, "worker_vllm.yaml", desired.Worker(model(func(m *v1alpha1.InferenceModel) {
+		m.Spec.Weights = v1alpha1.Weights{URI: "s3://bucket/llama", SecretRef: v1alpha1.LocalName{Name: "store"}}
+		m.Spec.Engine = v1alpha1.Engine{
+			Kind: v1alpha1.EngineVLLM, Image: "docker.io/vllm/vllm-openai:v0.32.0", ContextTokens: 8192, MaxSequences: 64, DType: "bfloat16",
+			KVCacheType: v1alpha1.KVCacheQ8, PrefixCaching: v1alpha1.PrefixCachingDisabled, Args: []string{"--enforce-eager"},
+			Env: []v1alpha1.EngineVariable{{Name: "VLLM_LOGGING_LEVEL", Value: "WARNING"}},
+		}
+		m.Spec.Parallelism = &v1alpha1.Parallelism{Tensor: new(int32(4))}
+	}), in))
+}
+
+func TestTheWorkerOfAnyServerBesideItWithAnImageOfWeights(t *testing.T) {
+	golden(t, "worker_openai.yaml", desired.Worker(model(func(m *v1alpha1.InferenceModel) {
+		m.Spec.Engine = v1alpha1.Engine{
+			Kind: v1alpha1.EngineOpenAI, Image: "example.com/server:1", ContextTokens: 8192, MaxSequences: 16, KVCacheType: v1alpha1.KVCacheF16,
+			Command: []string{"/server"}, Args: []string{"--model", "/weights/x.gguf", "--port", "8000"},
+		}
+	}), inputs()))
+}
+
+func TestAnEngineInTheWorkerHasNoArgumentsOfItsOwn(t *testing.T) {
+	if got := desired.EngineArgs(model()); got != nil {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestAPoolThatSpeaksOfLostNodesIsHeard(t *testing.T) {
 	seconds := func(taint string, ts []corev1.Toleration) string {
 		for _, x := range ts {
@@ -188,16 +228,19 @@ func TestARevisionChangesWithWhatNeedsAnotherPodOnly(t *testing.T) {
 		change func(*v1alpha1.InferenceModel, *desired.Inputs)
 		same   bool
 	}{
-		"replicas":           {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Replicas = new(int32(3)) }, true},
-		"aliases":            {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Aliases = []string{"x"} }, true},
-		"drain time":         {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.DrainTimeoutSeconds = new(int64(1)) }, true},
-		"bounds":             {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Scaling.MaxReplicas = new(int32(9)) }, true},
-		"rollout":            {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Rollout.MaxSurge = new(int32(9)) }, true},
-		"labels":             {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Labels = map[string]string{"a": "b"} }, true},
-		"another ordinal":    {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) { in.Ordinal = 7 }, true},
-		"the model's name":   {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.ModelName = "other" }, false},
-		"weights":            {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Weights.File = "y.gguf" }, false},
-		"engine":             {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Engine.MaxSequences = 4 }, false},
+		"replicas":         {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Replicas = new(int32(3)) }, true},
+		"aliases":          {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Aliases = []string{"x"} }, true},
+		"drain time":       {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.DrainTimeoutSeconds = new(int64(1)) }, true},
+		"bounds":           {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Scaling.MaxReplicas = new(int32(9)) }, true},
+		"rollout":          {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Rollout.MaxSurge = new(int32(9)) }, true},
+		"labels":           {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Labels = map[string]string{"a": "b"} }, true},
+		"another ordinal":  {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) { in.Ordinal = 7 }, true},
+		"the model's name": {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.ModelName = "other" }, false},
+		"weights":          {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Weights.File = "y.gguf" }, false},
+		"engine":           {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) { m.Spec.Engine.MaxSequences = 4 }, false},
+		"parallelism": {func(m *v1alpha1.InferenceModel, _ *desired.Inputs) {
+			m.Spec.Parallelism = &v1alpha1.Parallelism{Tensor: new(int32(2))}
+		}, false},
 		"the worker's image": {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) { in.Image = "other" }, false},
 		"the pool's spec": {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) {
 			in.Pool.Spec.NodeSelector = map[string]string{"a": "b"}

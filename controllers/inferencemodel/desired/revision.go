@@ -16,7 +16,7 @@ const template = 1
 // revisionBytes is how much of the hash a revision keeps.
 const revisionBytes = 5
 
-// Revision is a hash of everything that needs another pod when it changes: the model's name, weights and engine, the
+// Revision is a hash of everything that needs another pod when it changes: the model's name, weights, engine and parallelism, the
 // pool's spec and the worker's image. Replicas, aliases, bounds, rollout and drain time are no part of it.
 func Revision(m *v1alpha1.InferenceModel, in Inputs) (string, error) {
 	what, err := json.Marshal(struct {
@@ -24,9 +24,10 @@ func Revision(m *v1alpha1.InferenceModel, in Inputs) (string, error) {
 		ModelName string
 		Weights   v1alpha1.Weights
 		Engine    v1alpha1.Engine
+		Split     *v1alpha1.Parallelism
 		Image     string
 		Pool      v1alpha1.WorkerPoolSpec
-	}{template, ModelName(m), m.Spec.Weights, m.Spec.Engine, image(m, in), in.Pool.Spec})
+	}{template, ModelName(m), m.Spec.Weights, m.Spec.Engine, m.Spec.Parallelism, image(m, in), in.Pool.Spec})
 	if err != nil {
 		return "", fmt.Errorf("hash the revision of InferenceModel %s/%s: %w", m.Namespace, m.Name, err)
 	}
@@ -44,7 +45,7 @@ func ModelName(m *v1alpha1.InferenceModel) string {
 
 // image is the image of m's workers.
 func image(m *v1alpha1.InferenceModel, in Inputs) string {
-	if m.Spec.Engine.Image != "" {
+	if m.Spec.Engine.Image != "" && !beside(m) {
 		return m.Spec.Engine.Image
 	}
 	return in.Image

@@ -1,9 +1,11 @@
 package desired
 
 import (
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 )
@@ -42,13 +44,91 @@ func WeightsClaim(w v1alpha1.Weights) (claim, folder string) {
 	return claim, folder
 }
 
-// weightsVolume is the volume of the weights. The kubelet pulls an image once for all workers of a node.
-func weightsVolume(w v1alpha1.Weights) corev1.Volume {
-	v := corev1.Volume{Name: WeightsVolume}
-	if claim, _ := WeightsClaim(w); claim != "" {
-		v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true}
-	} else {
-		v.Image = &corev1.ImageVolumeSource{Reference: WeightsImage(w), PullPolicy: corev1.PullIfNotPresent}
+// Fetched reports whether workers fetch w themselves, rather than the kubelet mounting it.
+func Fetched(w v1alpha1.Weights) bool {
+	return !strings.HasPrefix(w.URI, schemeOCI) && !strings.HasPrefix(w.URI, schemePVC)
+}
+
+// The volumes of fetched weights.
+const (
+	cacheVolume   = "weight-cache"
+	fetchedVolume = "model"
+)
+
+// weightsVolumes are the volumes that weights are on. The kubelet pulls an image once for all workers of a node.
+func weightsVolumes(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []corev1.Volume {
+	w := m.Spec.Weights
+	if !Fetched(w) {
+		v := corev1.Volume{Name: WeightsVolume}
+		if claim, _ := WeightsClaim(w); claim != "" {
+			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true}
+		} else {
+			v.Image = &corev1.ImageVolumeSource{Reference: WeightsImage(w), PullPolicy: corev1.PullIfNotPresent}
+		}
+		return []corev1.Volume{v}
 	}
-	return v
+	cache := corev1.Volume{Name: cacheVolume}
+	if c := pool.Spec.WeightCache; c.Kind == v1alpha1.WeightCacheClaim {
+		cache.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.ClaimName}
+	} else {
+		cache.EmptyDir = &corev1.EmptyDirVolumeSource{}
+		if c.SizeGibibytes != nil && *c.SizeGibibytes > 0 {
+			// What is fetched is bounded by the worker; the kubelet's bound has room for what it needs besides.
+			cache.EmptyDir.SizeLimit = resource.NewQuantity(int64(*c.SizeGibibytes)<<30+1<<30, resource.BinarySI)
+		}
+	}
+	volumes := []corev1.Volume{cache}
+	if beside(m) {
+		volumes = append(volumes, corev1.Volume{Name: fetchedVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}})
+	}
+	return volumes
+}
+
+// weightsMounts are where a container of m finds the weights. Only what fetches writes to the cache, and the worker, which
+// tells the cache that they are in use.
+func weightsMounts(m *v1alpha1.InferenceModel, writes bool) []corev1.VolumeMount {
+	if !Fetched(m.Spec.Weights) {
+		_, folder := WeightsClaim(m.Spec.Weights)
+		return []corev1.VolumeMount{{Name: WeightsVolume, MountPath: v1alpha1.WeightsDir, SubPath: folder, ReadOnly: true}}
+	}
+	mounts := []corev1.VolumeMount{{Name: cacheVolume, MountPath: v1alpha1.WeightCacheDir, ReadOnly: !writes}}
+	if beside(m) {
+		mounts = append(mounts, corev1.VolumeMount{Name: fetchedVolume, MountPath: v1alpha1.FetchedDir, ReadOnly: !writes})
+	}
+	return mounts
+}
+
+// weightsArgs tell a worker where its weights are.
+func weightsArgs(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []string {
+	w := m.Spec.Weights
+	a := []string{"--weights-dir=" + v1alpha1.WeightsDir}
+	if w.File != "" {
+		a = append(a, "--weights-file="+w.File)
+	}
+	if w.Digest != "" && !strings.HasPrefix(w.URI, schemeOCI) {
+		a = append(a, "--weights-digest="+w.Digest)
+	}
+	if !Fetched(w) {
+		return a
+	}
+	a = append(a, "--weights-uri="+w.URI, "--weights-cache-dir="+v1alpha1.WeightCacheDir)
+	if size := pool.Spec.WeightCache.SizeGibibytes; size != nil {
+		a = append(a, "--weights-cache-gibibytes="+strconv.Itoa(int(*size)))
+	}
+	if networks := pool.Spec.WeightCache.AllowNetworks; len(networks) > 0 {
+		a = append(a, "--weights-allow-networks="+strings.Join(networks, ","))
+	}
+	if beside(m) {
+		a = append(a, "--weights-link="+v1alpha1.FetchedWeights)
+	}
+	return a
+}
+
+// credentials are the variables that what fetches takes from the model's Secret.
+func credentials(w v1alpha1.Weights) []corev1.EnvFromSource {
+	if !Fetched(w) || w.SecretRef.Name == "" {
+		return nil
+	}
+	return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: w.SecretRef.Name}}}}
 }

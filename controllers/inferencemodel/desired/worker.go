@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -87,14 +86,18 @@ func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
 			WhenUnsatisfiable: corev1.ScheduleAnyway,
 			LabelSelector:     &metav1.LabelSelector{MatchLabels: Selector(m)},
 		}},
-		Containers: []corev1.Container{container(m, in)},
-		Volumes: []corev1.Volume{
-			weightsVolume(m.Spec.Weights),
-			{Name: "tls", VolumeSource: corev1.VolumeSource{
+		ServiceAccountName: p.ServiceAccountName,
+		InitContainers:     initContainers(m, in),
+		Containers:         []corev1.Container{container(m, in)},
+		Volumes: slices.Concat(weightsVolumes(m, in.Pool), []corev1.Volume{
+			{Name: tlsMount.Name, VolumeSource: corev1.VolumeSource{
 				Secret: &corev1.SecretVolumeSource{SecretName: v1alpha1.SecretWorkerTLS}}},
-		},
+		}, engineVolumes(m)),
 	}
 }
+
+// tlsMount is where a worker finds its certificate.
+var tlsMount = corev1.VolumeMount{Name: "tls", MountPath: v1alpha1.TLSDir, ReadOnly: true}
 
 // lostNodeSeconds is how long a worker is kept after Kubernetes has marked its node as not ready or unreachable. Without
 // a toleration of its own it would be 300: routers have long dropped it by then, and nothing would have replaced it.
@@ -117,31 +120,45 @@ func tolerations(pool []corev1.Toleration) []corev1.Toleration {
 	return all
 }
 
+// container is the one that serves.
 func container(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
-	_, folder := WeightsClaim(m.Spec.Weights)
+	c := worker(m, in, Container)
+	c.Args = append(c.Args, args(m, in)...)
+	c.VolumeMounts = append(weightsMounts(m, true), tlsMount)
+	c.ReadinessProbe, c.LivenessProbe = probe("/readyz", 1, 3), probe("/livez", 10, 6)
+	if !beside(m) {
+		c.EnvFrom = credentials(m.Spec.Weights)
+	}
+	return c
+}
+
+// worker is a container of our own program, with what it needs in every role.
+func worker(m *v1alpha1.InferenceModel, in Inputs, name string) corev1.Container {
+	resources := in.Pool.Spec.WorkerResources
+	if beside(m) {
+		resources = workerResources()
+	}
 	return corev1.Container{
-		Name:            Container,
+		Name:            name,
 		Image:           image(m, in),
 		ImagePullPolicy: in.PullPolicy,
-		Args:            args(m, in),
+		Args: []string{
+			"--model=" + ModelName(m),
+			"--model-uid=" + string(m.UID),
+			"--revision=" + in.Revision,
+		},
 		Env: []corev1.EnvVar{
 			fieldEnv("POD_NAME", "metadata.name"),
 			fieldEnv("POD_NAMESPACE", "metadata.namespace"),
 			fieldEnv("POD_UID", "metadata.uid"),
 			{Name: "CPU_LIMIT", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{
-				ContainerName: Container, Resource: "limits.cpu", Divisor: resource.MustParse("1")}}},
+				ContainerName: name, Resource: "limits.cpu", Divisor: resource.MustParse("1")}}},
 		},
 		Ports: []corev1.ContainerPort{
 			{Name: v1alpha1.PortHTTP, ContainerPort: v1alpha1.PortHTTPNumber, Protocol: corev1.ProtocolTCP},
 			{Name: v1alpha1.PortGRPC, ContainerPort: v1alpha1.PortGRPCNumber, Protocol: corev1.ProtocolTCP},
 		},
-		Resources: in.Pool.Spec.WorkerResources,
-		VolumeMounts: []corev1.VolumeMount{
-			{Name: WeightsVolume, MountPath: v1alpha1.WeightsDir, SubPath: folder, ReadOnly: true},
-			{Name: "tls", MountPath: v1alpha1.TLSDir, ReadOnly: true},
-		},
-		ReadinessProbe: probe("/readyz", 1, 3),
-		LivenessProbe:  probe("/livez", 10, 6),
+		Resources: resources,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false),
 			ReadOnlyRootFilesystem:   new(true),
@@ -152,26 +169,22 @@ func container(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 	}
 }
 
-// args are the flags of the worker.
+// args are the flags of the worker that serves.
 func args(m *v1alpha1.InferenceModel, in Inputs) []string {
-	w, e := m.Spec.Weights, m.Spec.Engine
-	a := []string{
-		"--model=" + ModelName(m),
-		"--model-uid=" + string(m.UID),
-		"--revision=" + in.Revision,
-		"--driver=llamacpp",
-		"--weights-dir=" + v1alpha1.WeightsDir,
+	e := m.Spec.Engine
+	driver := "llamacpp"
+	if beside(m) {
+		driver = "openai"
 	}
-	if w.File != "" {
-		a = append(a, "--weights-file="+w.File)
-	}
-	if w.Digest != "" && !strings.HasPrefix(w.URI, schemeOCI) {
-		a = append(a, "--weights-digest="+w.Digest)
+	a := append([]string{"--driver=" + driver}, weightsArgs(m, in.Pool)...)
+	if beside(m) {
+		a = append(a, besideArgs(m)...)
+	} else {
+		a = append(a, "--kv-cache-type="+string(e.KVCacheType))
 	}
 	return append(a,
 		"--context-tokens="+strconv.Itoa(int(e.ContextTokens)),
 		"--max-sequences="+strconv.Itoa(int(e.MaxSequences)),
-		"--kv-cache-type="+string(e.KVCacheType),
 		"--drain-timeout="+strconv.FormatInt(drainSeconds(m), 10)+"s",
 	)
 }

@@ -35,10 +35,33 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Engine
   map:
     fields:
+    - name: args
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: command
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: contextTokens
       type:
         scalar: numeric
       default: 8192
+    - name: dtype
+      type:
+        scalar: string
+    - name: env
+      type:
+        list:
+          elementType:
+            namedType: com.github.ringfleet.ringfleet.api.v1alpha1.EngineVariable
+          elementRelationship: associative
+          keys:
+          - name
     - name: image
       type:
         scalar: string
@@ -54,8 +77,21 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 16
+    - name: prefixCaching
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.PrefixCaching
+      default: Enabled
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.EngineKind
   scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.EngineVariable
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+    - name: value
+      type:
+        scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Heartbeat
   map:
     fields:
@@ -113,6 +149,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: modelName
       type:
         scalar: string
+    - name: parallelism
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Parallelism
     - name: poolRef
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.LocalName
@@ -148,6 +187,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: engineArgs
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: inRing
       type:
         scalar: string
@@ -277,6 +322,19 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Parallelism
+  map:
+    fields:
+    - name: pipeline
+      type:
+        scalar: numeric
+      default: 1
+    - name: tensor
+      type:
+        scalar: numeric
+      default: 1
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.PrefixCaching
+  scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Ring
   map:
     fields:
@@ -333,6 +391,28 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 60
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.WeightCache
+  map:
+    fields:
+    - name: allowNetworks
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: claimName
+      type:
+        scalar: string
+    - name: kind
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.WeightCacheKind
+      default: EmptyDir
+    - name: sizeGibibytes
+      type:
+        scalar: numeric
+      default: 50
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.WeightCacheKind
+  scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Weights
   map:
     fields:
@@ -342,6 +422,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: file
       type:
         scalar: string
+    - name: secretRef
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.LocalName
     - name: uri
       type:
         scalar: string
@@ -387,12 +470,19 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: priorityClassName
       type:
         scalar: string
+    - name: serviceAccountName
+      type:
+        scalar: string
     - name: tolerations
       type:
         list:
           elementType:
             namedType: io.k8s.api.core.v1.Toleration
           elementRelationship: atomic
+    - name: weightCache
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.WeightCache
+      default: {}
     - name: workerResources
       type:
         namedType: io.k8s.api.core.v1.ResourceRequirements

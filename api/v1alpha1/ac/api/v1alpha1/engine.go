@@ -13,8 +13,21 @@ import (
 type EngineApplyConfiguration struct {
 	// kind of engine.
 	Kind *apiv1alpha1.EngineKind `json:"kind,omitempty"`
-	// image of the workers. Defaults to the worker image of the installation.
+	// image of the engine's container. For kind LlamaCpp it is the image of the workers, and defaults to the worker image of
+	// the installation.
 	Image *string `json:"image,omitempty"`
+	// command replaces the program that the kind runs, or for kind OpenAI the image's own.
+	Command []string `json:"command,omitempty"`
+	// args follow the arguments that are composed from this object, so that they win; kind OpenAI gets these alone. The
+	// weights are in /weights, or where they are fetched at /model/weights; the server must listen on port 8000. What an
+	// engine is started with is in status.engineArgs.
+	Args []string `json:"args,omitempty"`
+	// env are further environment variables of the engine's container.
+	Env []EngineVariableApplyConfiguration `json:"env,omitempty"`
+	// dtype is the type of the weights as the engine names it, for example bfloat16. Defaults to the engine's choice.
+	DType *string `json:"dtype,omitempty"`
+	// prefixCaching says whether prompts that begin alike are computed once. Defaults to Enabled.
+	PrefixCaching *apiv1alpha1.PrefixCaching `json:"prefixCaching,omitempty"`
 	// contextTokens is the room of the KV cache in tokens, shared by all requests that run together; a single request
 	// may use all of it, up to what the model was trained for.
 	ContextTokens *int32 `json:"contextTokens,omitempty"`
@@ -43,6 +56,55 @@ func (b *EngineApplyConfiguration) WithKind(value apiv1alpha1.EngineKind) *Engin
 // If called multiple times, the Image field is set to the value of the last call.
 func (b *EngineApplyConfiguration) WithImage(value string) *EngineApplyConfiguration {
 	b.Image = &value
+	return b
+}
+
+// WithCommand adds the given value to the Command field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Command field.
+func (b *EngineApplyConfiguration) WithCommand(values ...string) *EngineApplyConfiguration {
+	for i := range values {
+		b.Command = append(b.Command, values[i])
+	}
+	return b
+}
+
+// WithArgs adds the given value to the Args field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Args field.
+func (b *EngineApplyConfiguration) WithArgs(values ...string) *EngineApplyConfiguration {
+	for i := range values {
+		b.Args = append(b.Args, values[i])
+	}
+	return b
+}
+
+// WithEnv adds the given value to the Env field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Env field.
+func (b *EngineApplyConfiguration) WithEnv(values ...*EngineVariableApplyConfiguration) *EngineApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithEnv")
+		}
+		b.Env = append(b.Env, *values[i])
+	}
+	return b
+}
+
+// WithDType sets the DType field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DType field is set to the value of the last call.
+func (b *EngineApplyConfiguration) WithDType(value string) *EngineApplyConfiguration {
+	b.DType = &value
+	return b
+}
+
+// WithPrefixCaching sets the PrefixCaching field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the PrefixCaching field is set to the value of the last call.
+func (b *EngineApplyConfiguration) WithPrefixCaching(value apiv1alpha1.PrefixCaching) *EngineApplyConfiguration {
+	b.PrefixCaching = &value
 	return b
 }
 

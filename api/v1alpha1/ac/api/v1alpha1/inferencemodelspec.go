@@ -18,6 +18,8 @@ type InferenceModelSpecApplyConfiguration struct {
 	Weights *WeightsApplyConfiguration `json:"weights,omitempty"`
 	// engine says what runs the model, and how much of it at once.
 	Engine *EngineApplyConfiguration `json:"engine,omitempty"`
+	// parallelism splits the model over several GPUs of one worker.
+	Parallelism *ParallelismApplyConfiguration `json:"parallelism,omitempty"`
 	// poolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
 	// absent.
 	PoolRef *LocalNameApplyConfiguration `json:"poolRef,omitempty"`
@@ -75,6 +77,14 @@ func (b *InferenceModelSpecApplyConfiguration) WithWeights(value *WeightsApplyCo
 // If called multiple times, the Engine field is set to the value of the last call.
 func (b *InferenceModelSpecApplyConfiguration) WithEngine(value *EngineApplyConfiguration) *InferenceModelSpecApplyConfiguration {
 	b.Engine = value
+	return b
+}
+
+// WithParallelism sets the Parallelism field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Parallelism field is set to the value of the last call.
+func (b *InferenceModelSpecApplyConfiguration) WithParallelism(value *ParallelismApplyConfiguration) *InferenceModelSpecApplyConfiguration {
+	b.Parallelism = value
 	return b
 }
 

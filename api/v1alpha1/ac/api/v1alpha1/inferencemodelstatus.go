@@ -27,6 +27,8 @@ type InferenceModelStatusApplyConfiguration struct {
 	Selector *string `json:"selector,omitempty"`
 	// revision is a hash of everything in the spec that needs other pods when it changes.
 	Revision *string `json:"revision,omitempty"`
+	// engineArgs are the arguments that the engine's container is started with, where it has one of its own.
+	EngineArgs []string `json:"engineArgs,omitempty"`
 	// servedNames are the names under which routers serve the model: modelName and aliases, less those that an older
 	// model of the namespace has.
 	ServedNames []string `json:"servedNames,omitempty"`
@@ -108,6 +110,16 @@ func (b *InferenceModelStatusApplyConfiguration) WithSelector(value string) *Inf
 // If called multiple times, the Revision field is set to the value of the last call.
 func (b *InferenceModelStatusApplyConfiguration) WithRevision(value string) *InferenceModelStatusApplyConfiguration {
 	b.Revision = &value
+	return b
+}
+
+// WithEngineArgs adds the given value to the EngineArgs field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the EngineArgs field.
+func (b *InferenceModelStatusApplyConfiguration) WithEngineArgs(values ...string) *InferenceModelStatusApplyConfiguration {
+	for i := range values {
+		b.EngineArgs = append(b.EngineArgs, values[i])
+	}
 	return b
 }
 

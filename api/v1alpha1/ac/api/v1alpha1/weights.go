@@ -7,15 +7,21 @@ package v1alpha1
 //
 // Weights says where a model's weights are.
 type WeightsApplyConfiguration struct {
-	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume, or
-	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace.
+	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume;
+	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace; or what a worker fetches into the
+	// pool's weightCache: hf://ORGANISATION/MODEL[@REVISION] from a Hugging Face hub, s3://BUCKET/KEY-OR-PREFIX from an
+	// object store, https://HOST/FILE.gguf.
 	URI *string `json:"uri,omitempty"`
-	// file is the path of the GGUF file below the volume's root, for example models/x.gguf. Defaults to the only file
-	// whose name ends in .gguf.
+	// file is the path of the weights file below the source's root, for example models/x.gguf. Defaults to the only file
+	// whose name ends in .gguf; of hf and s3 sources without one, to all *.safetensors with what belongs to them.
 	File *string `json:"file,omitempty"`
-	// digest is what the weights must be: of the image's manifest for oci, of the GGUF file otherwise. A worker loads
+	// digest is what the weights must be: of the image's manifest for oci, of the weights file otherwise. A worker loads
 	// nothing else.
 	Digest *string `json:"digest,omitempty"`
+	// secretRef names a Secret whose keys become environment variables of what fetches: HF_TOKEN and HF_ENDPOINT for hf,
+	// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3 for s3. Without it s3 takes the identity of
+	// the pod's service account.
+	SecretRef *LocalNameApplyConfiguration `json:"secretRef,omitempty"`
 }
 
 // WeightsApplyConfiguration constructs a declarative configuration of the Weights type for use with
@@ -45,5 +51,13 @@ func (b *WeightsApplyConfiguration) WithFile(value string) *WeightsApplyConfigur
 // If called multiple times, the Digest field is set to the value of the last call.
 func (b *WeightsApplyConfiguration) WithDigest(value string) *WeightsApplyConfiguration {
 	b.Digest = &value
+	return b
+}
+
+// WithSecretRef sets the SecretRef field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SecretRef field is set to the value of the last call.
+func (b *WeightsApplyConfiguration) WithSecretRef(value *LocalNameApplyConfiguration) *WeightsApplyConfiguration {
+	b.SecretRef = value
 	return b
 }

@@ -23,6 +23,11 @@ type WorkerPoolSpecApplyConfiguration struct {
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
 	// priorityClassName is the priority class of the worker pods.
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
+	// weightCache is where weights are kept that workers fetch themselves.
+	WeightCache *WeightCacheApplyConfiguration `json:"weightCache,omitempty"`
+	// serviceAccountName is the service account of the worker pods, for a workload identity that s3:// weights are fetched
+	// by. No token of the Kubernetes API is mounted.
+	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
 	// imagePullSecrets name Secrets with credentials for the worker's image and for weights by oci://.
 	ImagePullSecrets []LocalNameApplyConfiguration `json:"imagePullSecrets,omitempty"`
 }
@@ -78,6 +83,22 @@ func (b *WorkerPoolSpecApplyConfiguration) WithTolerations(values ...v1.Tolerati
 // If called multiple times, the PriorityClassName field is set to the value of the last call.
 func (b *WorkerPoolSpecApplyConfiguration) WithPriorityClassName(value string) *WorkerPoolSpecApplyConfiguration {
 	b.PriorityClassName = &value
+	return b
+}
+
+// WithWeightCache sets the WeightCache field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WeightCache field is set to the value of the last call.
+func (b *WorkerPoolSpecApplyConfiguration) WithWeightCache(value *WeightCacheApplyConfiguration) *WorkerPoolSpecApplyConfiguration {
+	b.WeightCache = value
+	return b
+}
+
+// WithServiceAccountName sets the ServiceAccountName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ServiceAccountName field is set to the value of the last call.
+func (b *WorkerPoolSpecApplyConfiguration) WithServiceAccountName(value string) *WorkerPoolSpecApplyConfiguration {
+	b.ServiceAccountName = &value
 	return b
 }
 
