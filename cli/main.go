@@ -1,5 +1,5 @@
-// Command kubectl-ringfleet is the kubectl plugin of Ringfleet: `kubectl ringfleet chat`, `status` and `check`. It reads
-// the cluster and talks to routers as any client would; it never changes an object.
+// Command kubectl-ringfleet is the kubectl plugin of Ringfleet: `kubectl ringfleet chat`, `status`, `check` and `plan`. It
+// reads the cluster and talks to routers as any client would; it never changes an object.
 package main
 
 import (

@@ -180,17 +180,13 @@ func (o Options) complete(s *modelfile.Shape) Options {
 }
 
 func (o Options) check(s *modelfile.Shape) error {
-	most := maxSequences
-	if o.Engine == LlamaCpp {
-		most = llamaCppMost
-	}
 	for _, c := range []struct {
 		what        string
 		n           uint64
 		least, most int
 	}{
 		{"GPUs", uint64(o.GPUs), 0, MaxGPUs}, {"the memory", o.MemoryBytes, mib, maxMemory},
-		{"the context", uint64(o.ContextTokens), 1, maxContext}, {"sequences", uint64(o.Sequences), 1, most},
+		{"the context", uint64(o.ContextTokens), 1, maxContext}, {"sequences", uint64(o.Sequences), 1, maxSequences},
 		{"tokens of a step", uint64(o.StepTokens), 1, maxStep}, {"the used percentage", uint64(o.UsePercent), 1, 100},
 	} {
 		if c.n < uint64(c.least) || c.n > uint64(c.most) {
@@ -200,6 +196,9 @@ func (o Options) check(s *modelfile.Shape) error {
 	switch {
 	case o.Engine != LlamaCpp && o.Engine != VLLM:
 		return fmt.Errorf("plan memory: the engine is %q, expected %s or %s", o.Engine, LlamaCpp, VLLM)
+	case o.Sequences > o.limit():
+		return fmt.Errorf("plan memory: %d sequences of %d tokens, expected at most %d: llama.cpp has %d sequences, and its driver %d tokens in all",
+			o.Sequences, o.ContextTokens, o.limit(), llamaCppMost, maxCells)
 	case o.bytes(1) == 0:
 		return fmt.Errorf("plan memory: %s has no KV cache of type %q", o.Engine, o.KV)
 	case !shares(s, o):

@@ -10,14 +10,18 @@ import (
 
 // mostSequences is how many sequences of the asked length fit.
 func mostSequences(s *modelfile.Shape, o Options) int {
-	most := maxSequences
-	if o.Engine == LlamaCpp {
-		most = llamaCppMost
-	}
-	return greatest(most, func(n int) bool {
+	return greatest(o.limit(), func(n int) bool {
 		o.Sequences = n
 		return fits(s, o)
 	})
+}
+
+// limit is how many sequences of the asked length the engine can have, whatever the memory.
+func (o Options) limit() int {
+	if o.Engine == LlamaCpp {
+		return min(llamaCppMost, maxCells/o.ContextTokens)
+	}
+	return maxSequences
 }
 
 // mostContext is the longest that all sequences can be, in whole thousands of 1024 or, below them, in steps of 256 tokens.

@@ -41,8 +41,8 @@ func Root(s Streams, version string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-ringfleet",
 		Short: "Look after an LLM inference fleet",
-		Long: "Look after an LLM inference fleet: ask its models, see what they are doing and why not, and check a cluster " +
-			"before installing.",
+		Long: "Look after an LLM inference fleet: ask its models, see what they are doing and why not, check a cluster " +
+			"before installing, and plan the memory of a model before serving it.",
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl ringfleet"},
 		Version:       version,
 		SilenceUsage:  true,
@@ -52,7 +52,7 @@ func Root(s Streams, version string) *cobra.Command {
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
-	root.AddCommand(chatCommand(c, s), statusCommand(c, s), checkCommand(c, s))
+	root.AddCommand(chatCommand(c, s), statusCommand(c, s), checkCommand(c, s), planCommand(s))
 	return root
 }
 
