@@ -128,6 +128,7 @@ func (m *meter) begin(stage Stage, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.p.Stage, m.p.Done, m.p.Total, m.before = stage, 0, total, 0
+	m.samples = append(m.samples[:0], sample{m.clock.Now(), 0}) // what took its time before says nothing of the rate
 }
 
 // file says which file is worked on, and that so much of it is there.
