@@ -20,11 +20,18 @@ import (
 // KVType is the type of the numbers in the KV cache.
 type KVType string
 
-// The types of KV cache. Q8 takes about half of the memory of F16.
+// The types of KV cache. Q8 takes about half of the memory of F16, F32 twice as much.
 const (
+	F32 KVType = "F32"
 	F16 KVType = "F16"
 	Q8  KVType = "Q8"
 )
+
+// kvTypes are the library's types, which store block numbers in bytes bytes.
+var kvTypes = map[KVType]struct {
+	number       llama.GGMLType
+	block, bytes int
+}{F32: {llama.GGMLTypeF32, 1, 4}, F16: {llama.GGMLTypeF16, 1, 2}, Q8: {llama.GGMLTypeQ8_0, 32, 34}}
 
 const (
 	// maxSequences is the library's own limit (LLAMA_MAX_SEQ).
@@ -49,7 +56,7 @@ type Options struct {
 	ContextTokens int
 	// MaxSequences is the number of sequences, at most 256.
 	MaxSequences int
-	// KVType is F16 or Q8.
+	// KVType is F32, F16 or Q8.
 	KVType KVType
 	// FlashAttention is auto, on or off; empty is auto. A KV cache of Q8 needs it.
 	FlashAttention Attention
@@ -80,8 +87,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("open llama.cpp: context tokens are %d, expected %d to %d", o.ContextTokens, minContext, maxContext)
 	case o.MaxSequences < 1 || o.MaxSequences > maxSequences:
 		return fmt.Errorf("open llama.cpp: sequences are %d, expected 1 to %d", o.MaxSequences, maxSequences)
-	case o.KVType != F16 && o.KVType != Q8:
-		return fmt.Errorf("open llama.cpp: the KV cache type is %q, expected %s or %s", o.KVType, F16, Q8)
+	case kvTypes[o.KVType].bytes == 0:
+		return fmt.Errorf("open llama.cpp: the KV cache type is %q, expected %s, %s or %s", o.KVType, F32, F16, Q8)
 	case o.Threads < 1:
 		return fmt.Errorf("open llama.cpp: threads are %d, expected at least 1", o.Threads)
 	}

@@ -306,6 +306,30 @@ func TestAStepEndsSoonAfterItsContext(t *testing.T) {
 	}
 }
 
+func TestAPrefillThatIsBrokenOffLeavesItsNeighboursAsTheyWere(t *testing.T) {
+	l, alone := openMade(t, small()), openMade(t, small())
+	open := func(l *engine.Loaded) {
+		step(t, l.Executor, engine.Batch{Items: []engine.Item{{Seq: 1, Tokens: someTokens}}})
+	}
+	next := func(l *engine.Loaded) []float32 {
+		return slices.Clone(step(t, l.Executor, engine.Batch{Items: []engine.Item{{Seq: 1, Pos: len(someTokens), Tokens: []engine.Token{7}, Logits: true}}})[0])
+	}
+	open(l)
+	open(alone)
+	long := inputsOf(900)[0]
+	step(t, l.Executor, engine.Batch{Items: []engine.Item{{Seq: 0, Tokens: long[:stepTokens]}}})
+	ctx := &ending{Context: context.Background(), left: 40}
+	_, err := l.Executor.Step(ctx, &engine.Batch{Items: []engine.Item{{Seq: 0, Pos: stepTokens, Tokens: long[stepTokens:]}}})
+	if !errors.Is(err, engine.ErrAborted) || ctx.left < -20 {
+		t.Fatalf("%v after %d looks more", err, -ctx.left)
+	}
+	if got, want := next(l), next(alone); !slices.Equal(got, want) {
+		t.Errorf("the neighbour's logits are %g off", distance(got, want))
+	}
+	// The cells of the first step are still there, and the prefill can go on.
+	step(t, l.Executor, engine.Batch{Items: []engine.Item{{Seq: 0, Pos: stepTokens, Tokens: long[stepTokens:]}}})
+}
+
 func TestBatchesThatBreakTheContractChangeNothing(t *testing.T) {
 	l := open(t)
 	prompt := tokens(t, l.Vocabulary, "The capital of France is")

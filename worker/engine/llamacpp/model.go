@@ -162,9 +162,7 @@ func (l *library) contextParams(o *Options, a *abort) llama.ContextParams {
 	params.SwaFull = 1   // or the library forgets cells that a later truncation or fork needs
 	params.NoPerf = 1
 	params.AbortCallback, params.AbortCallbackData = l.abort, a.address()
-	if o.KVType == Q8 {
-		params.TypeK, params.TypeV = llama.GGMLTypeQ8_0, llama.GGMLTypeQ8_0
-	}
+	params.TypeK, params.TypeV = kvTypes[o.KVType].number, kvTypes[o.KVType].number
 	return params
 }
 
@@ -203,8 +201,5 @@ func (m *model) cellBytes(kv KVType) int {
 		}
 		numbers += n * int(llama.ModelNHeadKV(m.handle)) * int(llama.ModelNLayer(m.handle))
 	}
-	if kv == Q8 {
-		return numbers / 32 * 34
-	}
-	return numbers * 2
+	return numbers / kvTypes[kv].block * kvTypes[kv].bytes
 }
