@@ -76,11 +76,11 @@ func (h *channels) header(final bool) bool {
 	return true
 }
 
-// read reads a header: <|start|>assistant, a recipient, <|channel|>, its name, a recipient, a content type, <|message|>.
-// Most of it may be missing. recipient is the tool that the message is for, "" for the user.
+// read reads a header: <|start|>assistant, which the prompt may end with; a recipient; <|channel|> with a name, a recipient
+// and a content type; <|message|>. Only the last must be there. recipient is the tool that the message is for, "" for the
+// user.
 func (h *channels) read(c *cursor) (recipient string, reasoning, ok bool) {
-	started := c.takes("<|start|>")
-	if started && !c.takes("assistant") {
+	if c.takes("<|start|>") && !c.takes("assistant") {
 		return "", false, false
 	}
 	to := c.recipient()
@@ -92,13 +92,14 @@ func (h *channels) read(c *cursor) (recipient string, reasoning, ok bool) {
 		if to == "" {
 			to = c.recipient()
 		}
+		c.space()
+		c.takes("<|constrain|>")
+		if !c.sees("<|message|>") {
+			c.word("<")
+			c.space()
+		}
 	}
-	c.space()
-	c.takes("<|constrain|>")
-	if !c.sees("<|message|>") {
-		c.word("<")
-	}
-	if !c.takes("<|message|>") || channel == "" && !started {
+	if !c.takes("<|message|>") {
 		return "", false, false
 	}
 	if to == "" {
