@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -403,7 +402,7 @@ func TestThisMachineCanBeAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range m.Snapshot().Devices {
-		t.Log(fmt.Sprintf("%+v", d))
+		t.Logf("%+v", d)
 	}
 	if err := m.Close(); err != nil {
 		t.Fatal(err)

@@ -117,20 +117,20 @@ func (m *Model) headLength() int {
 // metadata returns the entries of the file's head in their order.
 func (m *Model) metadata() []entry {
 	a := m.Architecture + "."
-	e := []entry{{"general.architecture", m.Architecture}, {"general.name", m.Name},
-		{a + "block_count", uint32(m.Layers)}, {a + "context_length", uint32(m.Context)}, {a + "embedding_length", uint32(m.Embedding)},
-		{a + "feed_forward_length", uint32(m.FeedForward)}, {a + "attention.head_count", uint32(m.Heads)},
-		{a + "attention.layer_norm_rms_epsilon", float32(1e-5)}, {a + "rope.freq_base", float32(10000)}, {a + "vocab_size", uint32(m.Vocab)}}
+	e := []entry{{"general.architecture", text(m.Architecture)}, {"general.name", text(m.Name)},
+		{a + "block_count", number(m.Layers)}, {a + "context_length", number(m.Context)}, {a + "embedding_length", number(m.Embedding)},
+		{a + "feed_forward_length", number(m.FeedForward)}, {a + "attention.head_count", number(m.Heads)},
+		{a + "attention.layer_norm_rms_epsilon", fraction(1e-5)}, {a + "rope.freq_base", fraction(10000)}, {a + "vocab_size", number(m.Vocab)}}
 	if m.Experts > 0 {
-		e = append(e, entry{a + "expert_count", uint32(m.Experts)}, entry{a + "expert_used_count", uint32(m.ExpertsUsed)},
-			entry{a + "expert_feed_forward_length", uint32(m.ExpertFeedForward)})
+		e = append(e, entry{a + "expert_count", number(m.Experts)}, entry{a + "expert_used_count", number(m.ExpertsUsed)},
+			entry{a + "expert_feed_forward_length", number(m.ExpertFeedForward)})
 	}
 	if m.SlidingWindow > 0 {
-		e = append(e, entry{a + "attention.sliding_window", uint32(m.SlidingWindow)})
+		e = append(e, entry{a + "attention.sliding_window", number(m.SlidingWindow)})
 	}
 	if m.MLA == nil {
-		e = append(e, entry{a + "attention.head_count_kv", uint32(m.KVHeads)}, entry{a + "rope.dimension_count", uint32(m.headLength())},
-			entry{a + "attention.key_length", uint32(m.headLength())}, entry{a + "attention.value_length", uint32(m.headLength())})
+		e = append(e, entry{a + "attention.head_count_kv", number(m.KVHeads)}, entry{a + "rope.dimension_count", number(m.headLength())},
+			entry{a + "attention.key_length", number(m.headLength())}, entry{a + "attention.value_length", number(m.headLength())})
 	} else {
 		e = append(e, m.MLA.metadata(a, m.headLength())...)
 	}
@@ -138,17 +138,17 @@ func (m *Model) metadata() []entry {
 }
 
 func (l *MLA) metadata(a string, head int) []entry {
-	return []entry{{a + "attention.head_count_kv", uint32(1)}, {a + "rope.dimension_count", uint32(l.Rope)},
-		{a + "attention.key_length", uint32(l.KVRank + l.Rope)}, {a + "attention.value_length", uint32(l.KVRank)},
-		{a + "attention.key_length_mla", uint32(head)}, {a + "attention.value_length_mla", uint32(l.ValueLength)},
-		{a + "attention.q_lora_rank", uint32(l.QRank)}, {a + "attention.kv_lora_rank", uint32(l.KVRank)},
-		{a + "leading_dense_block_count", uint32(l.DenseLayers)}, {a + "expert_shared_count", uint32(l.SharedExperts)}}
+	return []entry{{a + "attention.head_count_kv", number(1)}, {a + "rope.dimension_count", number(l.Rope)},
+		{a + "attention.key_length", number(l.KVRank + l.Rope)}, {a + "attention.value_length", number(l.KVRank)},
+		{a + "attention.key_length_mla", number(head)}, {a + "attention.value_length_mla", number(l.ValueLength)},
+		{a + "attention.q_lora_rank", number(l.QRank)}, {a + "attention.kv_lora_rank", number(l.KVRank)},
+		{a + "leading_dense_block_count", number(l.DenseLayers)}, {a + "expert_shared_count", number(l.SharedExperts)}}
 }
 
 // tokenizer is that of llama.cpp's SentencePiece vocabularies: text outside the words falls back to bytes.
 func (m *Model) tokenizer() []entry {
 	words := m.Vocabulary()
-	scores, kinds := make([]float32, len(words)), make([]int32, len(words))
+	scores, kinds := make(fractions, len(words)), make(wholes, len(words))
 	for i := range words {
 		const normal, unknown, control, octet = 1, 2, 3, 6
 		switch {
@@ -162,11 +162,11 @@ func (m *Model) tokenizer() []entry {
 			scores[i], kinds[i] = -float32(i), normal
 		}
 	}
-	e := []entry{{"tokenizer.ggml.model", "llama"}, {"tokenizer.ggml.tokens", words}, {"tokenizer.ggml.scores", scores},
-		{"tokenizer.ggml.token_type", kinds}, {"tokenizer.ggml.unknown_token_id", uint32(0)},
-		{"tokenizer.ggml.bos_token_id", uint32(1)}, {"tokenizer.ggml.eos_token_id", uint32(2)}}
+	e := []entry{{"tokenizer.ggml.model", text("llama")}, {"tokenizer.ggml.tokens", texts(words)}, {"tokenizer.ggml.scores", scores},
+		{"tokenizer.ggml.token_type", kinds}, {"tokenizer.ggml.unknown_token_id", number(0)},
+		{"tokenizer.ggml.bos_token_id", number(1)}, {"tokenizer.ggml.eos_token_id", number(2)}}
 	if m.Template != "" {
-		e = append(e, entry{"tokenizer.chat_template", m.Template})
+		e = append(e, entry{"tokenizer.chat_template", text(m.Template)})
 	}
 	return e
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 )
@@ -12,10 +11,10 @@ import (
 // alignment of tensor data, the format's default.
 const alignment = 32
 
-// entry is one of metadata: a string, uint32, float32, or a slice of strings, float32 or int32.
+// entry is one of metadata.
 type entry struct {
 	key   string
-	value any
+	value value
 }
 
 // numberType is how a type stores numbers: block of them in bytes bytes.
@@ -97,7 +96,7 @@ func (m *Model) head() ([]byte, error) {
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(tensors)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(metadata)))
 	for _, e := range metadata {
-		b = appendValue(appendString(b, e.key), e.value)
+		b = e.value.append(appendString(b, e.key))
 	}
 	var offset int64
 	for _, t := range tensors {
@@ -111,42 +110,6 @@ func (m *Model) head() ([]byte, error) {
 		offset += padding(offset)
 	}
 	return append(b, make([]byte, padding(int64(len(b))))...), nil
-}
-
-func appendString(b []byte, s string) []byte {
-	return append(binary.LittleEndian.AppendUint64(b, uint64(len(s))), s...)
-}
-
-// appendValue appends the number of v's type and v.
-func appendValue(b []byte, v any) []byte {
-	const uint32s, int32s, float32s, strings, arrays = 4, 5, 6, 8, 9
-	array := func(kind uint32, n int) []byte {
-		b = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(b, arrays), kind)
-		return binary.LittleEndian.AppendUint64(b, uint64(n))
-	}
-	switch v := v.(type) {
-	case string:
-		return appendString(binary.LittleEndian.AppendUint32(b, strings), v)
-	case []string:
-		b = array(strings, len(v))
-		for _, s := range v {
-			b = appendString(b, s)
-		}
-		return b
-	case []float32:
-		b, _ = binary.Append(array(float32s, len(v)), binary.LittleEndian, v)
-		return b
-	case []int32:
-		b, _ = binary.Append(array(int32s, len(v)), binary.LittleEndian, v)
-		return b
-	case uint32:
-		b, _ = binary.Append(b, binary.LittleEndian, []uint32{uint32s, v})
-		return b
-	case float32:
-		b, _ = binary.Append(binary.LittleEndian.AppendUint32(b, float32s), binary.LittleEndian, v)
-		return b
-	}
-	panic(fmt.Sprintf("ggufgen: a metadata value is a %T", v))
 }
 
 // counter counts what is written through it.
