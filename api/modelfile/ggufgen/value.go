@@ -9,12 +9,12 @@ import (
 type value interface{ append(b []byte) []byte }
 
 type (
-	text   string
-	number uint32
-	fraction   float32
-	texts  []string
-	fractions  []float32
-	wholes []int32
+	text      string
+	number    uint32
+	fraction  float32
+	texts     []string
+	fractions []float32
+	wholes    []int32
 )
 
 // The numbers of the types in the format.
