@@ -33,7 +33,7 @@ func (s *state) held(r *run) bool {
 		if !before(a, r) {
 			break // what comes later in the order may compute its prompt later, too
 		}
-		if a.pending() < kvcache.BlockTokens || a.request.adapter != r.request.adapter || a.request.salt != r.request.salt {
+		if a.decodes() || a.request.adapter != r.request.adapter || a.request.salt != r.request.salt {
 			continue
 		}
 		shared := common(a.tokens, r.tokens[:len(r.tokens)-1]) / kvcache.BlockTokens * kvcache.BlockTokens

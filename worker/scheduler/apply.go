@@ -111,20 +111,15 @@ func (r *run) timed(now time.Time, seen *StepRecord) {
 func (s *state) chosen(r *run, c sampling.Choice) {
 	r.tokens = append(r.tokens, c.Token)
 	r.generated++
-	g, v := r.request.grant, &r.voice
-	armed := r.generated > g.least // before that neither the model's end nor a stop string counts
-	if s.vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS && armed {
-		s.finish(r, engine.FinishStop)
-		return
-	}
-	stopped := v.say(c, s.vocab, r.generated >= g.least)
+	g := r.request.grant
 	switch {
-	case stopped:
+	case s.vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS && r.generated > g.least,
+		r.voice.say(c, s.vocab, r.generated >= g.least):
 		s.finish(r, engine.FinishStop)
 	case r.generated >= g.most:
 		s.finish(r, engine.FinishLength)
 	default:
-		s.emit(r, v.said())
+		s.emit(r, r.voice.said())
 	}
 }
 

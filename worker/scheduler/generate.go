@@ -130,6 +130,11 @@ func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, e
 	if err != nil {
 		return nil, err
 	}
+	for t := range q.Sampling.LogitBias {
+		if t < 0 || int(t) >= s.limits.vocab {
+			return nil, &engine.InvalidError{Field: "logit_bias", Message: fmt.Sprintf("token %d is outside the vocabulary of %d", t, s.limits.vocab)}
+		}
+	}
 	choices := max(1, q.Choices)
 	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, out: newOutput(len(tokens), choices)}
 	r.out.cancel = func(err error) { s.cancel(r, err) }

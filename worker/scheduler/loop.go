@@ -131,8 +131,8 @@ func (s *scheduler) finish(p *plan, result *engine.Result, start time.Time, seen
 
 	s.mu.Lock()
 	events := s.state.apply(p, now, seen)
-	for _, e := range events {
-		s.leave(e.request, e.err)
+	for i := range events {
+		s.leave(events[i].request, events[i].err)
 	}
 	if p.prefill > 0 {
 		s.prefill.add(seen.Took, p.prefill)
@@ -186,7 +186,7 @@ func (s *scheduler) tell() {
 
 // breakDown ends everything because the executor can't go on.
 func (s *scheduler) breakDown(err error) {
-	err = fmt.Errorf("scheduler: a step of the model ended with an error: %w", err)
+	err = fmt.Errorf("scheduler: the model can't go on: %w", err)
 	s.mu.Lock()
 	s.broken = err
 	s.mu.Unlock()

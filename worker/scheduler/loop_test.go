@@ -404,21 +404,36 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	}
 }
 
-func TestRequestsThatCanNeverRunNameTheirField(t *testing.T) {
+func TestRequestsThatCanNeverRunNameTheirFieldAndTheNumbers(t *testing.T) {
 	r := newRig(t, &gate{}, small("x"), nil)
+	x := engine.Prompt{Text: "x"}
 	for name, c := range map[string]struct {
 		request engine.Request
-		field   string
+		want    engine.InvalidError
 	}{
-		"a token outside the vocabulary": {engine.Request{Prompt: engine.Prompt{Tokens: []engine.Token{258}}}, "prompt"},
-		"an empty text":                  {engine.Request{}, "prompt"},
-		"a prompt beyond the context":    {engine.Request{Prompt: engine.Prompt{Text: strings.Repeat("x", 256)}}, "prompt"},
-		"max_tokens beyond the context":  {engine.Request{Prompt: engine.Prompt{Text: "x"}, MaxTokens: 256}, "max_tokens"},
+		"a token outside the vocabulary": {engine.Request{Prompt: engine.Prompt{Tokens: []engine.Token{258}}},
+			engine.InvalidError{Field: "prompt", Message: "token 258 at index 0 is outside the vocabulary of 258"}},
+		"an empty text": {engine.Request{},
+			engine.InvalidError{Field: "prompt", Message: "the prompt has no tokens"}},
+		"a prompt beyond the context": {engine.Request{Prompt: engine.Prompt{Text: strings.Repeat("x", 256)}},
+			engine.InvalidError{Field: "prompt", Code: engine.CodeContextLength, Message: "the prompt has 256 tokens; the context holds 256, output included"}},
+		"a chat beyond the context": {*ask(strings.Repeat("x", 300), 1),
+			engine.InvalidError{Field: "messages", Code: engine.CodeContextLength, Message: "the prompt has 303 tokens; the context holds 256, output included"}},
+		"max_tokens beyond the context": {engine.Request{Prompt: x, MaxTokens: 256},
+			engine.InvalidError{Field: "max_tokens", Code: engine.CodeContextLength, Message: "the prompt has 1 tokens and max_tokens is 256; the context holds 256"}},
+		"min_tokens above max_tokens": {engine.Request{Prompt: x, MaxTokens: 2, MinTokens: 3},
+			engine.InvalidError{Field: "min_tokens", Message: "min_tokens is 3; the request may make 0 to 2 tokens"}},
+		"too many choices": {engine.Request{Prompt: x, Choices: 129},
+			engine.InvalidError{Field: "n", Message: "n is 129; 1 to 128 are possible"}},
+		"a bias for no token": {engine.Request{Prompt: x, Sampling: engine.Sampling{LogitBias: map[engine.Token]float32{258: 1}}},
+			engine.InvalidError{Field: "logit_bias", Message: "token 258 is outside the vocabulary of 258"}},
+		"an adapter that is not there": {engine.Request{Prompt: x, Adapter: "a"},
+			engine.InvalidError{Field: "model", Code: "model_not_found", Message: `adapter "a" is not loaded`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := r.Generate(context.Background(), &c.request)
-			if bad := (*engine.InvalidError)(nil); !errors.As(err, &bad) || bad.Field != c.field {
-				t.Fatalf("got %v, want field %s", err, c.field)
+			if bad := (*engine.InvalidError)(nil); !errors.As(err, &bad) || *bad != c.want {
+				t.Fatalf("got %v, want %v", err, &c.want)
 			}
 		})
 	}

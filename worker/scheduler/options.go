@@ -60,9 +60,9 @@ type Options struct {
 }
 
 const (
-	// StepTokensCPU is a good StepTokens for a CPU, where a step of it takes some tenths of a second, and StepTokensGPU one
-	// for a GPU.
+	// StepTokensCPU is a good StepTokens for a CPU, where a step of it takes some tenths of a second.
 	StepTokensCPU = 128
+	// StepTokensGPU is a good one for a GPU.
 	StepTokensGPU = 512
 	// DefaultAgeSteps makes a request that is 100 below the others wait for 1600 steps: a minute or so.
 	DefaultAgeSteps = 16

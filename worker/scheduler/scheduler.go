@@ -4,9 +4,9 @@
 // first come first served within one, where waiting outweighs priority in the long run. So the first in that order always
 // finishes, and by and by everyone does.
 //
-// Deciding is pure and knows time only as a count of steps: request.go, state.go, admit.go, batch.go, apply.go, turn.go,
-// gather.go and, for what is said of tokens, text.go and voice.go. loop.go holds the one goroutine that talks to the
-// Executor. Which blocks and sequences hold what is package kvcache's to decide, which token comes next package
+// Deciding is pure and knows time only as a count of steps: request.go, policy.go, state.go, admit.go, batch.go, apply.go,
+// turn.go, and, for what is said of tokens, text.go and voice.go. loop.go holds the one goroutine that talks to the
+// Executor; between steps it also changes adapters (control.go) and makes embeddings (embed.go). Which blocks and sequences hold what is package kvcache's to decide, which token comes next package
 // sampling's. The package knows no model and no device.
 package scheduler
 
