@@ -16,7 +16,7 @@ import (
 var somePieces = append(everyByte(), `{"`, `":`, `": "`, `",`, `", "`, `"}`, `"}}`, `"]}`, `"}],"`, `}}`, `}}}`, `]]`, `],[`, `},{`, `}{`, `{}`, `[]`,
 	`[[`, `{{`, `[{`, `[{"`, `{"a":{"b":`, `{"a":{"b":[{}]}}`, `[[],[]]`, `]}]`, `]],`, `,"`, `, `, `: `, ` {`, ` [`, "\n", "\n\n", "\n  ", "      ",
 	"                                ", " \"", "12", "123", "1.5", "0.", "-1", "e9", "e+", ".5", "00", "1,", "1}", "1]", "1}}", "12,13", " 1", "true", "false", "null", "tr", "ue", "alse", "null}", "true,",
-	`true]]`, `\`, `\u`, `\u00`, `\ud83d`, `\ud83d\u`, `\ude00`, `\n`, `\\"`, "é", "\xc3", "\xa9\"", "\xf0\x9f", "\x98\x80", "\xe2\x82", "hello", " world", "a\"", "abc\":1", "", "\x00",
+	`true]]`, `\`, `\u`, `\u00`, `\ud83d`, `\ud83d\u`, `\ude00`, `\n`, `\\"`, "é", "\xc3", "\xa9\"", "\xf0\x9f", "\x98\x80", "\xe2\x82", "hello", " world", "a\"", "abc\":1", "", "\x00", `",[],1`, `",{},"a":`, `":"","`,
 	strings.Repeat("[", 40), strings.Repeat("1", 70), strings.Repeat("]", 40), strings.Repeat(" ", 128), strings.Repeat("1", 140), strings.Repeat("[", 65))
 
 // naive reports whether a token's bytes may follow a text, by reading all of it.
@@ -109,6 +109,62 @@ func TestAnyPlaceThatAWalkReachesLeadsToAnObject(t *testing.T) {
 	})
 }
 
+// Each of these is at the edge of something that the state alone doesn't say.
+func TestEachTokenIsJudgedAsTheWholeTextSays(t *testing.T) {
+	v, _ := words(somePieces...)
+	deep := `{"a":` + strings.Repeat("[", maxDepth-1)
+	deeper := strings.Repeat(`{"a":`, maxDepth)
+	number := `{"a":` + strings.Repeat("1", maxNumber)
+	for _, text := range []string{
+		``, `{`, `{"`, `{"a`, `{"a"`, `{"a":`, `{"a":"b`, `{"a":"b"`, `{"a":["b`, `{"a":["b"`, `{"a":[`, `{"a":[[`, `{"a":{"b":1`, `{"a":[1`, `{}`,
+		deep[:len(deep)-1], deep, deep + "1", deep + "]", deep + `"`, deeper, deeper + "1", deeper + `"x`,
+		number[:len(number)-3], number[:len(number)-2], number[:len(number)-1], number, number[:len(number)-70],
+		`{"a":` + strings.Repeat(" ", 14), `{"a":` + strings.Repeat(" ", 16), `{"a":[` + strings.Repeat(" ", 23), `{"a":1` + strings.Repeat(" ", 15),
+		strings.Repeat(" ", 7), strings.Repeat(" ", 8), "{}" + strings.Repeat(" ", 6), "{}" + strings.Repeat(" ", 8),
+	} {
+		o := v.JSONObject()
+		for _, b := range []byte(text) {
+			o.Accept(engine.Token(b))
+		}
+		for token, piece := range somePieces {
+			if got, want := o.Allows(engine.Token(token)), naive([]byte(text), piece); got != want {
+				t.Errorf("%q: %q is allowed %t, want %t", text, piece, got, want)
+			}
+		}
+		finish(t, o, []byte(text))
+	}
+}
+
+func TestWhatLeadsNowhereIsRefusedAtOnce(t *testing.T) {
+	v, _ := words(everyByte()...)
+	number := func(n int) string { return `{"a":` + strings.Repeat("1", n) }
+	for name, c := range map[string]struct {
+		text string
+		next byte
+		want bool
+	}{
+		"the 64th level":                {`{"a":` + strings.Repeat("[", 62), '[', true},
+		"the 65th level":                {`{"a":` + strings.Repeat("[", 63), '[', false},
+		"a point before the last digit": {number(125), '.', true},
+		"a point in place of it":        {number(126), '.', false},
+		"an e in place of it":           {number(126), 'e', false},
+		"the last digit":                {number(127), '1', true},
+		"one more":                      {number(128), '1', false},
+		"a low surrogate alone":         {`{"\ud`, 'c', false},
+		"a high surrogate":              {`{"\ud`, 'b', true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := v.JSONObject()
+			for _, b := range []byte(c.text) {
+				o.Accept(engine.Token(b))
+			}
+			if got := o.Allows(engine.Token(c.next)); got != c.want {
+				t.Errorf("%q may follow %q: %t", c.next, c.text, got)
+			}
+		})
+	}
+}
+
 func TestTheBoundsAreWhereTheySay(t *testing.T) {
 	nested := func(n int) string {
 		return `{"a":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + "}"
@@ -118,23 +174,22 @@ func TestTheBoundsAreWhereTheySay(t *testing.T) {
 		text string
 		want bool
 	}{
-		"64 levels":                     {nested(64), true},
-		"65 levels":                     {nested(65), false},
-		"a number of 128 bytes":         {number(128), true},
-		"a number of 129 bytes":         {number(129), false},
-		"a point that a digit follows":  {`{"a":` + strings.Repeat("1", 125) + ".12}", true},
-		"a point that none could":       {`{"a":` + strings.Repeat("1", 127) + ".", false},
-		"8 blanks before":               {strings.Repeat(" ", 8) + "{}", true},
-		"9 blanks before":               {strings.Repeat(" ", 9) + "{}", false},
-		"8 blanks after":                {"{}" + strings.Repeat("\n", 8), true},
-		"9 blanks after":                {"{}" + strings.Repeat("\n", 9), false},
-		"16 blanks in an object":        {"{" + strings.Repeat(" ", 16) + "}", true},
-		"17 blanks in an object":        {"{" + strings.Repeat(" ", 17) + "}", false},
-		"16 blanks after a number":      {`{"a":1` + strings.Repeat(" ", 16) + "}", true},
-		"17 blanks after a number":      {`{"a":1` + strings.Repeat(" ", 17) + "}", false},
-		"24 blanks in an array in it":   {`{"a":[` + strings.Repeat("\t", 24) + "]}", true},
-		"25 blanks in an array in it":   {`{"a":[` + strings.Repeat("\t", 25) + "]}", false},
-		"16 blanks on both sides of it": {`{"a":` + strings.Repeat(" ", 16) + "[]" + strings.Repeat(" ", 16) + "}", true},
+		"64 levels":                   {nested(64), true},
+		"65 levels":                   {nested(65), false},
+		"a number of 128 bytes":       {number(128), true},
+		"a number of 129 bytes":       {number(129), false},
+		"a number after 16 blanks":    {`{"a":` + strings.Repeat(" ", 16) + strings.Repeat("1", 128) + "}", true},
+		"8 blanks before":             {strings.Repeat(" ", 8) + "{}", true},
+		"9 blanks before":             {strings.Repeat(" ", 9) + "{}", false},
+		"8 blanks after":              {"{}" + strings.Repeat("\n", 8), true},
+		"9 blanks after":              {"{}" + strings.Repeat("\n", 9), false},
+		"16 blanks in an object":      {"{" + strings.Repeat(" ", 16) + "}", true},
+		"17 blanks in an object":      {"{" + strings.Repeat(" ", 17) + "}", false},
+		"16 blanks after a number":    {`{"a":1` + strings.Repeat(" ", 16) + "}", true},
+		"17 blanks after a number":    {`{"a":1` + strings.Repeat(" ", 17) + "}", false},
+		"24 blanks in an array in it": {`{"a":[` + strings.Repeat("\t", 24) + "]}", true},
+		"25 blanks in an array in it": {`{"a":[` + strings.Repeat("\t", 25) + "]}", false},
+		"all that may be around it":   {`{"a":` + strings.Repeat(" ", 16) + "[" + strings.Repeat(" ", 24) + "]" + strings.Repeat(" ", 16) + "}", true},
 		"any number of blanks in a string, which is as long as it likes": {`{"a":"` + strings.Repeat(" ", 5000) + `"}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,6 +242,13 @@ func TestAfterATokenThatIsNotAllowedNoneIs(t *testing.T) {
 	}
 	if o.Accept(1); o.Complete() {
 		t.Error("the object is complete")
+	}
+	o = v.JSONObject()
+	for _, token := range []engine.Token{0, 1, 2} {
+		o.Accept(token)
+	}
+	if o.Complete() || o.Allows(stop) {
+		t.Error("the object is complete though more came after it")
 	}
 }
 

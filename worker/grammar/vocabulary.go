@@ -91,14 +91,11 @@ func plain(piece []byte) bool {
 // as out. What that machine meets at s the true one meets too, except where the bytes leave what the state knows: the
 // object or array around it, the room for more of them, and the counts of blanks and digits before.
 func judge(s state, piece []byte, t engine.Token, out *verdicts) {
-	m := machine{state: s, depth: maxDepth / 2}
-	switch {
-	case s == start || s == end:
-		m.depth = 0
-	case grammar.inObject(s):
+	const around = maxDepth / 2
+	m, depends := machine{state: s, depth: around}, false
+	if grammar.inObject(s) {
 		m.kinds = 1
 	}
-	around, depends := m.depth, false
 	for i, b := range piece {
 		if grammar.table[m.state][b] == wrong {
 			return
