@@ -68,7 +68,8 @@ test: deps ## Everything: verify, lint, unit, CRD, API server and cluster tests,
 
 .PHONY: unit
 unit: deps ## Run the unit and transcript tests with the race detector.
-	export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights); \
+	export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights) \
+		RINGFLEET_TEST_S3=$$(go tool -modfile=hack/s3.mod -n versitygw); \
 	GORACE=atexit_sleep_ms=20 go test -race -timeout 15m $(UNIT)
 
 .PHONY: crd
@@ -86,11 +87,12 @@ e2e: deps ## Run the whole line on a cluster of its own, and the tests of the cl
 	go test -tags=e2e -v -count=1 -timeout=15m ./hack/cluster/e2e
 
 .PHONY: conformance
-conformance: deps ## Hold llama.cpp in the worker, vLLM and llama-server to one contract (installs both: 7 GB, 15 minutes once).
+conformance: deps ## Hold llama.cpp in the worker, vLLM and llama-server to one contract, and run the latter on the cluster (installs both: 7 GB, 15 minutes once).
 	libs=$$(go run ./hack/image libs); weights=$$(go run ./hack/image weights); \
 	vllm=$$(go run ./hack/engines vllm); llama=$$(go run ./hack/engines llama-server); \
 	RINGFLEET_TEST_LIBS=$$libs RINGFLEET_TEST_WEIGHTS=$$weights RINGFLEET_TEST_VLLM=$$vllm RINGFLEET_TEST_LLAMA_SERVER=$$llama \
-	go test -tags=conformance -v -count=1 -timeout=60m ./test/conformance $(if $(UPDATE),-update)
+	go test -tags=conformance -v -count=1 -timeout=60m ./test/conformance $(if $(UPDATE),-update) && \
+	RINGFLEET_TEST_LLAMA_SERVER=$$llama go run ./hack/demo with -- go test -tags=e2e,engines -v -count=1 -timeout=15m -run TestAnEngineInAContainerOfItsOwn ./test/e2e
 
 .PHONY: bench
 bench: deps ## Measure, and write bench/out/*.json, *.md and *.svg.

@@ -138,14 +138,16 @@ func (a *agent) run(ctx context.Context) error {
 		a.drain()
 		err = nil
 	case err = <-a.failure:
-		if errors.Is(err, errFetched) {
-			err = nil
-			break
+		if !errors.Is(err, errFetched) {
+			a.log.Error(err, "The worker can't go on")
 		}
-		a.log.Error(err, "The worker can't go on")
 	}
 	end()
-	err = errors.Join(err, a.closeEngine(), a.fetcher.Close())
+	if errors.Is(err, errFetched) {
+		err = nil // the weights stay in use: the next container of the pod holds them
+	} else {
+		err = errors.Join(err, a.closeEngine(), a.fetcher.Close())
+	}
 	close(over)
 	stop, cancel := context.WithTimeout(context.Background(), flush)
 	defer cancel()
