@@ -43,7 +43,7 @@ func lay(s *modelfile.Shape, o Options) *Plan {
 // embeddings stay in the container's memory.
 func layered(s *modelfile.Shape, o Options) []Parts {
 	n := len(s.Layers) + 1
-	rest := s.WeightBytes - s.InputBytes // what belongs to no layer and is not the input
+	rest := s.WeightBytes - min(s.InputBytes, s.WeightBytes) // what belongs to no layer and is not the input
 	for _, l := range s.Layers {
 		rest -= min(l.Bytes, rest)
 	}

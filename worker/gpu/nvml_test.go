@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,16 +31,19 @@ type rig struct {
 	log    bytes.Buffer
 	events chan nvml.EventData // what Wait returns
 	quiet  chan struct{}       // Wait returns a timeout for each, and when nothing is left
+	inside chan struct{}       // closed when Wait is called for the first time
 	freed  int
 }
 
 func newRig(s *server.Server) *rig {
-	r := &rig{Server: s, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), events: make(chan nvml.EventData), quiet: make(chan struct{})}
+	r := &rig{Server: s, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), events: make(chan nvml.EventData), quiet: make(chan struct{}), inside: make(chan struct{})}
+	entered := sync.OnceFunc(func() { close(r.inside) })
 	s.ShutdownFunc = func() nvml.Return { return nvml.SUCCESS }
 	s.EventSetCreateFunc = func() (nvml.EventSet, nvml.Return) {
 		return &mock.EventSet{
 			FreeFunc: func() nvml.Return { r.freed++; return nvml.SUCCESS },
 			WaitFunc: func(uint32) (nvml.EventData, nvml.Return) {
+				entered()
 				select {
 				case e := <-r.events:
 					return e, nvml.SUCCESS
@@ -274,7 +278,8 @@ func TestADeviceThatFailsSaysWhy(t *testing.T) {
 func TestADriverThatHangsIsUnhealthyAndNobodyWaitsForIt(t *testing.T) {
 	r := newRig(dgxh100.New())
 	m := r.open(t)
-	r.clock.Step(silence + time.Second) // the goroutine is within Wait
+	<-r.inside
+	r.clock.Step(silence + time.Second)
 	if err := m.Health(t.Context()); err == nil || !strings.Contains(err.Error(), "hasn't answered for 61 s") {
 		t.Errorf("health is %v", err)
 	}
@@ -294,6 +299,7 @@ func TestCloseDoesNotWaitForADriverThatHangs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	<-r.inside
 	ended := make(chan error)
 	go func() { ended <- m.Close() }()
 	for !r.clock.HasWaiters() {
