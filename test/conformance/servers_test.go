@@ -152,7 +152,10 @@ func TestVLLM(t *testing.T) {
 	p := serve(t, install.Program(dir, install.VLLM), engineargs.VLLM, engineargs.Settings{
 		Model: install.Model(dir), Name: "smol", ContextTokens: 2048, MaxSequences: 4, DType: "bfloat16", LoRA: true, MaxAdapterRank: 8,
 		ToolParser: "hermes", Extra: []string{"--enforce-eager"},
-	}, []string{"serve"}, []string{"VLLM_CPU_KVCACHE_SPACE=1"})
+	}, []string{"serve"}, []string{
+		// One thread: two that wait for each other are many times slower where other processes run.
+		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1",
+	})
 	h := smol("vLLM 0.32.0")
 	h.Adapter = engine.Adapter{Name: "tuned", Path: loraFolder(t)}
 	adapters := func(o *openai.Options) { o.Adapters = true }

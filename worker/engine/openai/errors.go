@@ -106,7 +106,7 @@ func (e *serverError) err(field, adapter string) error {
 	case e.busy():
 		return fmt.Errorf("%w: it answered %d", engine.ErrBusy, e.status)
 	case e.status == http.StatusNotFound && adapter != "":
-		return invalid("model", "the adapter %q is not loaded", adapter)
+		return noAdapter(adapter)
 	case e.tooLong() && e.status < 500:
 		return &engine.InvalidError{Field: field, Code: engine.CodeContextLength, Message: e.told()}
 	}
@@ -120,6 +120,10 @@ func (e *serverError) err(field, adapter string) error {
 		return &missingError{e.status}
 	}
 	return fmt.Errorf("it answered %d%s", e.status, (&serverError{kind: e.kind}).label())
+}
+
+func noAdapter(name string) error {
+	return &engine.InvalidError{Field: "model", Code: "model_not_found", Message: fmt.Sprintf("the adapter %q is not loaded", name)}
 }
 
 // missingError is a path, or a model, that the server does not have.

@@ -14,8 +14,8 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// maxChoices bounds the requests that one request becomes.
-const maxChoices = 128
+// maxChoices bounds the requests that one request becomes, each with the prompt in it.
+const maxChoices = 16
 
 // call is one request inside the server: a request of its own there for each choice, because only so does every server
 // count the tokens of each.
@@ -94,7 +94,7 @@ func (d *Driver) enter(ctx context.Context, r *engine.Request, epoch uint64) (*c
 	}
 	if r.Adapter != "" {
 		if a := d.adapters[r.Adapter]; a == nil || a.leaving {
-			return nil, nil, invalid("model", "the adapter %q is not loaded", r.Adapter)
+			return nil, nil, noAdapter(r.Adapter)
 		}
 	}
 	life, cancel := context.WithCancelCause(ctx)
