@@ -173,10 +173,7 @@ func (e *embedder) pass(ctx context.Context, places []place, pools []pool) error
 	if ctx.Err() != nil {
 		return fmt.Errorf("embed: %w: %w", engine.ErrAborted, context.Cause(ctx))
 	}
-	lines.reset()
-	e.abort.step.Store(&ctx)
-	code, err := llama.Decode(e.context, e.batch)
-	e.abort.step.Store(nil)
+	code, err := e.abort.decode(ctx, e.context, e.batch)
 	switch {
 	case code == decodeAborted && err == nil:
 		return fmt.Errorf("embed: %w: %w", engine.ErrAborted, context.Cause(ctx))

@@ -156,10 +156,7 @@ func (x *executor) run(ctx context.Context, b *engine.Batch) (*engine.Result, er
 	if err := x.fill(b.Items); err != nil {
 		return nil, err
 	}
-	lines.reset() // an error quotes lines of this pass, not of the load
-	x.abort.step.Store(&ctx)
-	code, err := llama.Decode(x.context, x.batch)
-	x.abort.step.Store(nil)
+	code, err := x.abort.decode(ctx, x.context, x.batch)
 	switch {
 	case err != nil:
 		return nil, fatal("decode: %w", err)

@@ -201,9 +201,20 @@ func (a *abort) address() uintptr { return uintptr(unsafe.Pointer(a)) }
 func aborted(a *abort) (end uintptr) {
 	defer func() { _ = recover() }() // a panic can't pass through C
 	if ctx := a.step.Load(); ctx != nil && (*ctx).Err() != nil {
+		lines.hushed.Store(true)
 		return 1
 	}
 	return 0
+}
+
+// decode runs a batch whose computing ends soon after ctx.
+func (a *abort) decode(ctx context.Context, c llama.Context, b llama.Batch) (code int32, err error) {
+	lines.reset() // an error quotes lines of this pass, not of the load
+	a.step.Store(&ctx)
+	code, err = llama.Decode(c, b)
+	a.step.Store(nil)
+	lines.hushed.Store(false)
+	return code, err
 }
 
 // fatal marks err as one after which the process must end.

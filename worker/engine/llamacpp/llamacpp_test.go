@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -275,6 +276,27 @@ func (e *ending) Err() error {
 		return nil
 	}
 	return context.Canceled
+}
+
+func TestAStepThatIsBrokenOffIsNoError(t *testing.T) {
+	var log bytes.Buffer
+	path := written(t, small())
+	l := open(t, func(o *Options) {
+		o.WeightsPath, o.Logger = path, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	})
+	log.Reset() // of what the load has to say
+	b := engine.Batch{Items: []engine.Item{{Tokens: inputsOf(300)[0], Logits: true}}}
+	if _, err := l.Executor.Step(&ending{Context: context.Background(), left: 5}, &b); !errors.Is(err, engine.ErrAborted) {
+		t.Fatal(err)
+	}
+	if log.Len() > 0 {
+		t.Errorf("it is logged as one: %s", log.String())
+	}
+	step(t, l.Executor, b)
+	lines.write(llama.LogLevelError, "a real one\n")
+	if !strings.Contains(log.String(), "a real one") {
+		t.Error("after it errors aren't logged")
+	}
 }
 
 func TestAStepEndsSoonAfterItsContext(t *testing.T) {

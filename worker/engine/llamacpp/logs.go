@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 	"golang.org/x/sys/unix"
@@ -15,11 +16,14 @@ const most, longest = 4, 2000
 
 // journal gathers the library's text into lines and logs them. The library writes from any thread, parts of a line too.
 type journal struct {
-	mu     sync.Mutex // guards all; never held while logging
+	mu     sync.Mutex // guards all but hushed; never held while logging
 	log    *slog.Logger
 	line   strings.Builder
 	level  llama.LogLevel
 	failed []string // the first error lines since reset
+
+	// hushed while a step is broken off on purpose, which the library takes for a failure and reports as one.
+	hushed atomic.Bool
 }
 
 // lines is where the library writes: its callback belongs to the process.
@@ -87,7 +91,11 @@ func (j *journal) write(level llama.LogLevel, text string) {
 		return
 	}
 	for _, e := range done {
-		log.Log(context.Background(), severity(e.level), "llama.cpp reports", "line", e.text)
+		level := severity(e.level)
+		if j.hushed.Load() {
+			level = slog.LevelDebug
+		}
+		log.Log(context.Background(), level, "llama.cpp reports", "line", e.text)
 	}
 }
 
