@@ -98,9 +98,7 @@ func (g *tables) numbers(next, minus, zero, digits state) {
 	point, fraction, e, sign, exponent := g.add(), g.add(), g.add(), g.add(), g.add()
 	for _, s := range []state{zero, digits, fraction, exponent} {
 		g.whole[s] = true
-		for b, to := range g.table[next] {
-			g.table[s][b] = to
-		}
+		g.table[s] = g.table[next]
 	}
 	for _, s := range []state{minus, zero, digits, point, fraction, e, sign, exponent} {
 		g.number[s] = true

@@ -15,7 +15,7 @@ import (
 // somePieces are such as vocabularies have, and cross the borders of the grammar in every way.
 var somePieces = append(everyByte(), `{"`, `":`, `": "`, `",`, `", "`, `"}`, `"}}`, `"]}`, `"}],"`, `}}`, `}}}`, `]]`, `],[`, `},{`, `}{`, `{}`, `[]`,
 	`[[`, `{{`, `[{`, `[{"`, `{"a":{"b":`, `{"a":{"b":[{}]}}`, `[[],[]]`, `]}]`, `]],`, `,"`, `, `, `: `, ` {`, ` [`, "\n", "\n\n", "\n  ", "      ",
-	"                                ", " \"", "12", "123", "1.5", "0.", "-1", "e9", "e+", ".5", "00", "1,", "1}", "1]", "1}}", "12,13", " 1", "true", "false", "null", "tr", "ue", "alse", "null}", "true,",
+	"                                ", " \"", "12", "123", "1.5", "0.", "-1", "e9", "e+", ".5", "00", "1,", "1}", "1]", "1}}", "12,13", " 1", "true", "false", "null", "tr", "ue", "fals", "null}", "true,",
 	`true]]`, `\`, `\u`, `\u00`, `\ud83d`, `\ud83d\u`, `\ude00`, `\n`, `\\"`, "é", "\xc3", "\xa9\"", "\xf0\x9f", "\x98\x80", "\xe2\x82", "hello", " world", "a\"", "abc\":1", "", "\x00", `",[],1`, `",{},"a":`, `":"","`,
 	strings.Repeat("[", 40), strings.Repeat("1", 70), strings.Repeat("]", 40), strings.Repeat(" ", 128), strings.Repeat("1", 140), strings.Repeat("[", 65))
 

@@ -8,7 +8,8 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// Vocabulary is what a model's tokens mean to a grammar. It is made once for a model and may be used from any goroutine.
+// Vocabulary is what a model's tokens mean to a grammar. It is made once for a model and may be used from any goroutine. It
+// holds the tokens' bytes and at most 27 bytes more for each: two bits for each state that outputs have come to.
 type Vocabulary struct {
 	read func() // fills in the rest, once
 

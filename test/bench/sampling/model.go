@@ -64,7 +64,7 @@ func (m *model) read(tokens []llama.Token) (err error) {
 		}
 	}
 	if code, err := llama.Decode(m.context, batch); err != nil || code != 0 {
-		return fmt.Errorf("read %d tokens: code %d, %w", len(tokens), code, err)
+		return fmt.Errorf("read %d tokens: code %d, %v", len(tokens), code, err)
 	}
 	for i := range tokens {
 		row, err := llama.GetLogitsIth(m.context, int32(i), m.size)
