@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -68,6 +69,9 @@ func load(dir string, log *slog.Logger) (*library, error) {
 		&ffi.TypeUint64, &ffi.TypePointer); err != nil {
 		return nil, err
 	}
+	if err := returnMemory(); err != nil {
+		return nil, err
+	}
 	llama.LogSet(purego.NewCallback(logged))
 	llama.Init()
 	if llama.GGMLBackendDeviceCount() == 0 {
@@ -82,6 +86,27 @@ func load(dir string, log *slog.Logger) (*library, error) {
 	l.progress = params.ProgressCallback
 	loaded = l
 	return l, nil
+}
+
+// returnMemory has the C library give large blocks back to the system when they are freed, such as those of a context.
+// By itself it keeps blocks of up to 32 MiB for the next time, once it has seen one of that size.
+func returnMemory() error {
+	const mmapThreshold, bytes = -3, 1 << 20 // M_MMAP_THRESHOLD
+	libc, err := ffi.Load("libc.so.6")
+	if err != nil {
+		return fmt.Errorf("set up the C library's memory: %w", err)
+	}
+	mallopt, err := libc.Prep("mallopt", &ffi.TypeSint32, &ffi.TypeSint32, &ffi.TypeSint32)
+	if err != nil {
+		return fmt.Errorf("set up the C library's memory: %w", err)
+	}
+	var set ffi.Arg
+	option, value := int32(mmapThreshold), int32(bytes)
+	mallopt.Call(unsafe.Pointer(&set), unsafe.Pointer(&option), unsafe.Pointer(&value))
+	if int32(set) != 1 {
+		return errors.New("set up the C library's memory: mallopt refuses")
+	}
+	return nil
 }
 
 // symbol returns a function of lib<file>.so in dir.
