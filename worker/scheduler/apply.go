@@ -113,7 +113,7 @@ func (s *state) chosen(r *run, c sampling.Choice) {
 	r.generated++
 	g := r.request.grant
 	switch {
-	case s.vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS && r.generated > g.least,
+	case s.vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS, // before the least only where nothing else may follow
 		r.voice.say(c, s.vocab, r.generated >= g.least):
 		s.finish(r, engine.FinishStop)
 	case r.generated >= g.most:

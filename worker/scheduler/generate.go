@@ -149,7 +149,7 @@ func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, e
 // choice makes the i-th choice of a request.
 func (s *scheduler) choice(r *request, q *engine.Request, i int, prompt []engine.Token) *run {
 	c := &run{request: r, choice: i, voice: voice{text: text{stops: q.Stop}, request: q.ID, choice: i, logprobs: q.Logprobs}}
-	if q.Prompt.Chat != nil && s.loaded.Splitter != nil {
+	if q.Prompt.Chat != nil && s.loaded.Splitter != nil && !onlyJSON(q) {
 		c.voice.splitter = s.loaded.Splitter(q.Prompt.Chat)
 	}
 	o := sampling.Options{Prompt: prompt, Logprobs: q.Logprobs, TopLogprobs: q.TopLogprobs}
@@ -163,6 +163,12 @@ func (s *scheduler) choice(r *request, q *engine.Request, i int, prompt []engine
 	how.Seed += uint64(i)
 	c.sampler = s.opts.Sampler(how, o)
 	return c
+}
+
+// onlyJSON reports whether the output is an object and nothing to tell apart: where the template lets the answer begin within
+// reasoning, the object would be taken for that. A call of a tool may be an object.
+func onlyJSON(q *engine.Request) bool {
+	return q.Format == engine.FormatJSONObject && len(q.Prompt.Chat.Tools) == 0
 }
 
 // field is where a prompt stands in a request.

@@ -236,6 +236,51 @@ func TestJSONOutputIsAnObjectAndOtherFormatsAreRefused(t *testing.T) {
 	}
 }
 
+// object is a constraint for tests: the output is {} and nothing else.
+type object struct{ text string }
+
+func (o *object) Allows(t engine.Token) bool {
+	if n := len(o.text); n < 2 {
+		return t == engine.Token("{}"[n])
+	}
+	return t == sim.End
+}
+
+func (o *object) Accept(t engine.Token) {
+	if t != sim.End {
+		o.text += string(rune(t))
+	}
+}
+
+func objects(o *Options) { o.JSONObject = func() sampling.Constraint { return &object{} } }
+
+func TestACompleteObjectEndsBeforeMinTokens(t *testing.T) {
+	r := newRig(t, &gate{}, random(), objects)
+	q := ask("a", 50)
+	q.Format, q.MinTokens = engine.FormatJSONObject, 40
+	if c := all(t, r, q)[0]; c.Text != "{}" || c.Finish != engine.FinishStop || c.Usage.Completion != 3 {
+		t.Errorf("got %+v", c)
+	}
+}
+
+// thinker takes all for reasoning, as a splitter does where the prompt ends within it.
+type thinker struct{}
+
+func (thinker) Push(text string) []engine.Part { return []engine.Part{{Reasoning: text}} }
+func (thinker) Flush() ([]engine.Part, bool)   { return nil, false }
+
+func TestAnObjectIsNoReasoning(t *testing.T) {
+	device := random()
+	loaded := sim.New(device)
+	loaded.Splitter = func(*engine.Chat) engine.Splitter { return thinker{} }
+	r := rigOf(t, &gate{}, device, loaded, objects)
+	q := ask("a", 50)
+	q.Format = engine.FormatJSONObject
+	if c := all(t, r, q)[0]; c.Text != "{}" || c.Reasoning != "" {
+		t.Errorf("got %+v", c)
+	}
+}
+
 func TestMinTokensHoldsTheModelsEndBack(t *testing.T) {
 	r := newRig(t, &gate{}, small("ab"), nil)
 	q := ask("a", 10)
