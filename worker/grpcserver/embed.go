@@ -17,7 +17,7 @@ func (s *Server) Embed(ctx context.Context, q *workerv1.EmbedRequest) (*workerv1
 		}
 		return nil, status(err)
 	}
-	r := &workerv1.EmbedResponse{PromptTokens: uint32(out.PromptTokens)}
+	r := &workerv1.EmbedResponse{PromptTokens: tokens(out.PromptTokens)}
 	for _, v := range out.Vectors {
 		r.Vectors = append(r.Vectors, &workerv1.Vector{Values: v})
 	}

@@ -3,6 +3,7 @@ package grpcserver
 import (
 	"errors"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 		return err
 	}
 	defer out.Close() //nolint:errcheck // only cancels
-	c.accepted, c.prompt = true, out.PromptTokens()
+	c.accepted, c.prompt = true, max(out.PromptTokens(), 0)
 	s.recorder.Accepted(c.prompt)
 	if err := stream.Send(accepted(s.worker.Identity().Instance, c.prompt)); err != nil {
 		return err
@@ -96,8 +97,12 @@ func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[wo
 		}
 		if chunk.Finish != "" {
 			// Tokens without text, such as the one that ends a turn, come in no delta.
-			rest := chunk.Usage.Completion - sent[chunk.Choice]
+			rest := max(chunk.Usage.Completion-sent[chunk.Choice], 0)
 			s.recorder.Generated(rest)
+			if c.prompt == 0 { // the engine tells it only at the end
+				c.prompt = int(tokens(chunk.Usage.Prompt))
+				s.recorder.Accepted(c.prompt)
+			}
 			c.completion, c.finish = c.completion+rest, chunk.Finish
 			if err := stream.Send(finish(chunk)); err != nil {
 				return err
@@ -159,7 +164,7 @@ func (s *Server) meant(q addressed) error {
 
 func accepted(instance string, prompt int) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{
-		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: uint32(prompt)},
+		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: tokens(prompt)},
 	}}
 }
 
@@ -196,7 +201,10 @@ func finish(c engine.Chunk) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Finish{Finish: &workerv1.Finish{
 		Reason: reasons[c.Finish], Choice: uint32(c.Choice),
 		Usage: &workerv1.Usage{
-			PromptTokens: uint32(c.Usage.Prompt), CompletionTokens: uint32(c.Usage.Completion), CachedTokens: uint32(c.Usage.Cached),
+			PromptTokens: tokens(c.Usage.Prompt), CompletionTokens: tokens(c.Usage.Completion), CachedTokens: tokens(c.Usage.Cached),
 		},
 	}}}
 }
+
+// tokens is a count as the contract has it. Some are what a server beside this process claims.
+func tokens(n int) uint32 { return uint32(min(max(n, 0), math.MaxInt32)) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,7 +206,15 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 }
 
 func TestEndingTheCallCancelsTheRequest(t *testing.T) {
-	r := newRig(t, sim.Options{Text: strings.Repeat("x", 200), Step: 5 * time.Millisecond})
+	var steps atomic.Int32
+	hold := make(chan struct{})
+	r := newRig(t, sim.Options{Text: strings.Repeat("x", 200), Before: func(*engine.Batch) error {
+		if steps.Add(1) > 3 { // two are the prompt's
+			<-hold
+		}
+		return nil
+	}})
+	defer close(hold)
 	ctx, cancel := context.WithCancel(within(t))
 	stream, err := r.router().Generate(ctx, chat(func(q *workerv1.GenerateRequest) { q.MaxTokens = 200 }))
 	if err != nil {
@@ -222,6 +231,79 @@ func TestEndingTheCallCancelsTheRequest(t *testing.T) {
 	if line := r.log.all()[0]; !strings.Contains(line, `"outcome"="cancelled"`) {
 		t.Errorf("recorded as %s", line)
 	}
+}
+
+// told is an engine, and a stream, that says what a test gives it.
+type told struct {
+	engine.Engine
+	chunks []engine.Chunk
+}
+
+func (e *told) Generate(context.Context, *engine.Request) (engine.Stream, error) { return e, nil }
+
+func (e *told) PromptTokens() int { return 0 }
+
+func (e *told) Next() (engine.Chunk, error) {
+	if len(e.chunks) == 0 {
+		return engine.Chunk{}, io.EOF
+	}
+	c := e.chunks[0]
+	e.chunks = e.chunks[1:]
+	return c, nil
+}
+
+func (e *told) Close() error { return nil }
+
+func TestAPromptWhoseLengthIsKnownAtTheEndOnlyIsCountedOnce(t *testing.T) {
+	r := newRig(t, sim.Options{})
+	usage := engine.Usage{Prompt: 7, Completion: 1}
+	r.worker.set(func(s *Status) {
+		s.Engine = &told{Engine: r.engine, chunks: []engine.Chunk{
+			{Text: "x"}, {Finish: engine.FinishStop, Usage: usage}, {Choice: 1, Finish: engine.FinishStop, Usage: usage},
+		}}
+	})
+	if a := generate(within(t), r.router(), chat(nil)); a.err != nil || a.finish.GetUsage().GetPromptTokens() != 7 {
+		t.Fatalf("got %+v", a)
+	}
+	if got := value(t, r, "vllm:prompt_tokens_total"); got != 7 {
+		t.Errorf("%v prompt tokens are counted", got)
+	}
+	if line := r.log.all()[0]; !strings.Contains(line, `"promptTokens"=7`) {
+		t.Errorf("recorded as %s", line)
+	}
+}
+
+func TestNumbersThatAnEngineCanNotMeanAreBounded(t *testing.T) {
+	r := newRig(t, sim.Options{})
+	r.worker.set(func(s *Status) {
+		s.Engine = &told{Engine: r.engine, chunks: []engine.Chunk{
+			{Text: "x", Tokens: []engine.Token{1, 2}},
+			{Finish: engine.FinishStop, Usage: engine.Usage{Prompt: -5, Completion: -1, Cached: math.MaxInt}},
+		}}
+	})
+	a := generate(within(t), r.router(), chat(nil))
+	if u := a.finish.GetUsage(); a.err != nil || u.GetPromptTokens() != 0 || u.GetCompletionTokens() != 0 || u.GetCachedTokens() != math.MaxInt32 {
+		t.Fatalf("got %v, %v", u, a.err)
+	}
+	if got := value(t, r, "vllm:generation_tokens_total"); got != 2 {
+		t.Errorf("%v tokens are counted", got)
+	}
+}
+
+// value is a counter's.
+func value(t *testing.T, r *rig, name string) float64 {
+	t.Helper()
+	families, err := r.set.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("there is no %s", name)
+	return 0
 }
 
 func TestABrokenEngineIsInternal(t *testing.T) {
