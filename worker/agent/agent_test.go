@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -122,7 +123,7 @@ func TestAWorkerThatDrainsStaysForTwoHeartbeats(t *testing.T) {
 }
 
 func TestTheDrainTimeoutEndsWhatStillRuns(t *testing.T) {
-	p := start(t, device(sim.Options{Text: strings.Repeat("x", 250), Step: 50_000_000}), nil)
+	p := start(t, device(sim.Options{Text: strings.Repeat("x", 250), Step: time.Second}), nil) // it would take minutes
 	waitFor(t, "the load", func() bool { return p.stage() == workerv1.Stage_STAGE_LOADED })
 	running := make(chan answer, 1)
 	c := p.router()

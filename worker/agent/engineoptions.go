@@ -94,6 +94,19 @@ func (g *GPUOptions) validate() error {
 	if err != nil {
 		err = fmt.Errorf("--gpu-tensor-split: %w", err)
 	}
+	switch llamacpp.Split(g.Split) {
+	case llamacpp.SplitLayer, llamacpp.SplitRow, llamacpp.SplitNone:
+	default:
+		err = errors.Join(err, fmt.Errorf("--gpu-split %s: want layer, row or none", g.Split))
+	}
+	switch llamacpp.Attention(g.FlashAttention) {
+	case llamacpp.FlashAuto, llamacpp.FlashOn, llamacpp.FlashOff:
+	default:
+		err = errors.Join(err, fmt.Errorf("--flash-attention %s: want auto, on or off", g.FlashAttention))
+	}
+	if g.Main < 0 {
+		err = errors.Join(err, fmt.Errorf("--gpu-main %d: want 0 or more", g.Main))
+	}
 	if g.Layers < llamacpp.AllLayers {
 		err = errors.Join(err, fmt.Errorf("--gpu-layers %d: want -1 or more", g.Layers))
 	}
@@ -125,7 +138,7 @@ type ServerOptions struct {
 }
 
 func (s *ServerOptions) bind(b *binder) {
-	b.text(&s.URL, "engine-url", "http://127.0.0.1:8000", "the server beside this process, for --driver openai")
+	b.text(&s.URL, "engine-url", "http://127.0.0.1:8000", "the server beside this process, for --driver openai; RINGFLEET_ENGINE_API_KEY is its key")
 	b.text(&s.Kind, "engine-kind", string(openai.OpenAI), "what it is: VLLM, SGLang, LlamaServer or OpenAI")
 	b.text(&s.Model, "engine-model", "", "the model's name at the server (default: the first that it lists)")
 	b.duration(&s.Stall, "engine-stall", 2*time.Minute, "time without a token, while requests run, after which the server counts as stalled")

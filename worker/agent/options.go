@@ -153,6 +153,9 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.GPU.validate(), o.Fetch.Validate())
 	if o.Driver == openAI {
 		o.Server.validate(bad)
+		if o.Steps.Adapters != "" {
+			bad("adapters", o.Steps.Adapters, "--driver llamacpp: the server beside this process is told of its own")
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -34,6 +34,10 @@ func TestSettingsThatCanNotWorkAreNamedWithTheirValue(t *testing.T) {
 		"too many sequences":                    {append(fine, "--max-sequences=129"), nil, "--max-sequences 129: want 1 to 128"},
 		"negative threads":                      {append(fine, "--threads=-1"), nil, "--threads -1"},
 		"a drain of less than nothing":          {append(fine, "--drain-timeout=-1s"), nil, "--drain-timeout -1s"},
+		"a split that is none":                  {append(fine, "--gpu-split=column"), nil, "--gpu-split column: want layer, row or none"},
+		"a GPU below the first":                 {append(fine, "--gpu-main=-1"), nil, "--gpu-main -1: want 0 or more"},
+		"an unknown attention":                  {append(fine, "--flash-attention=yes"), nil, "--flash-attention yes: want auto, on or off"},
+		"adapters that a server would not get":  {append(fine, "--driver=openai", "--adapters=a=b"), nil, "--adapters a=b: want --driver llamacpp"},
 		"a limit that is no number":             {fine, map[string]string{"CPU_LIMIT": "two"}, `CPU_LIMIT: "two" is not a whole number`},
 		"a variable that is no duration":        {fine, map[string]string{"RINGFLEET_DRAIN_TIMEOUT": "600"}, `"600" is not a duration`},
 	} {

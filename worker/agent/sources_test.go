@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
 	"github.com/ringfleet/ringfleet/worker/weights/fetch"
@@ -73,6 +76,9 @@ func TestAContainerThatOnlyFetchesEndsWellAndLeavesALink(t *testing.T) {
 	if got, err := os.ReadFile(link); err != nil || string(got) != string(want) {
 		t.Errorf("behind the link are %d bytes, want %d: %v", len(got), len(want), err)
 	}
+	if err := p.a.fetcher.Close(); err != nil { // the end of a process lets go of the cache, and this one goes on
+		t.Error(err)
+	}
 }
 
 // chatServer is a server of OpenAI's protocol that says hello to everybody.
@@ -109,6 +115,33 @@ func chatServer(t *testing.T, address string) *httptest.Server {
 	return s
 }
 
+func TestAnEngineThatNeverComesLeavesTheWorkerUpAndIsSaidOf(t *testing.T) {
+	address := free(t)
+	p := start(t, nil, func(o *Options) {
+		o.Driver, o.Server.URL = openAI, "http://"+address
+	})
+	waitFor(t, "what is waited for is said", func() bool {
+		p.clock.Step(serverInterval)
+		now, _ := p.a.state.Status()
+		return strings.Contains(now.Message, "the engine starts") && strings.Contains(now.Message, address)
+	})
+	if h := getHealth(t, p.a.o.HTTPAddress); h.ModelLoaded || h.Stage != "Loading" || !strings.Contains(h.Message, address) {
+		t.Errorf("health is %+v", h)
+	}
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		if code, body := get(t, p.a.o.HTTPAddress, path); code != want {
+			t.Errorf("%s is %d: %s", path, code, body)
+		}
+	}
+	if a := generate(within(t), p.router(), "hi", 10); grpcstatus.Code(a.err) != codes.FailedPrecondition {
+		t.Errorf("generate: %v", a.err)
+	}
+	p.kill()
+	if err := p.end(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
 func TestAnEngineBesideTheWorkerAnswersAndItsRestartIsAnotherInstance(t *testing.T) {
 	address := free(t)
 	p := start(t, nil, func(o *Options) {
@@ -116,7 +149,7 @@ func TestAnEngineBesideTheWorkerAnswersAndItsRestartIsAnotherInstance(t *testing
 	})
 	moved := func(stage workerv1.Stage) func() bool {
 		return func() bool {
-			p.clock.Step(serverInterval)
+			p.clock.Step(serverPatience / 100) // half a second of this machine's time, so that a slow answer is none
 			return p.stage() == stage
 		}
 	}
