@@ -153,7 +153,7 @@ func TestWithoutWorkersAClientIsToldWhatItWaitsFor(t *testing.T) {
 }
 
 func TestADrainFinishesWhatRunsAndServesWhatComesMeanwhile(t *testing.T) {
-	r := start(t, func(o *Options) { o.DrainSettle = 2 * time.Second })
+	r := start(t, func(o *Options) { o.DrainSettle = 5 * time.Second })
 	r.ready()
 	running, err := r.chat(askStream)
 	if err != nil {
