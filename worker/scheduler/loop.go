@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/sampling"
 )
 
 // run drives the executor until ctx ends or the executor breaks.
@@ -144,11 +145,19 @@ func (s *scheduler) finish(p *plan, result *engine.Result, start time.Time, seen
 	for i := range events {
 		switch e := &events[i]; {
 		case e.err != nil:
-			e.request.out.end(fmt.Errorf("scheduler: no token could be chosen: %w", e.err))
+			e.request.out.end(unchosen(e.err))
 		case !e.request.out.push(&e.chunk):
 			s.cancel(e.request, ErrSlowReader)
 		}
 	}
+}
+
+// unchosen is why a request ends for which there is no token: a model that is broken, or what the request itself rules out.
+func unchosen(err error) error {
+	if errors.Is(err, sampling.ErrNoneAllowed) {
+		return &engine.InvalidError{Field: "logit_bias", Message: "logit_bias, response_format and min_tokens together rule out every token that could come next"}
+	}
+	return fmt.Errorf("scheduler: no token could be chosen: %w", err)
 }
 
 // shed gives way to a device that has fewer cells than it said, so that it doesn't stop the worker: what is cached goes

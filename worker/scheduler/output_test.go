@@ -263,6 +263,21 @@ func TestACompleteObjectEndsBeforeMinTokens(t *testing.T) {
 	}
 }
 
+func TestARequestThatRulesOutEveryTokenIsInvalid(t *testing.T) {
+	r := newRig(t, &gate{}, random(), objects)
+	q := ask("a", 50)
+	q.Format, q.Sampling.LogitBias = engine.FormatJSONObject, map[engine.Token]float32{'}': -100}
+	s, err := r.Generate(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	bad := (*engine.InvalidError)(nil)
+	if text, _, err := read(s); text != "{" || !errors.As(err, &bad) || bad.Field != "logit_bias" {
+		t.Fatalf("got %q, %v", text, err)
+	}
+}
+
 // thinker takes all for reasoning, as a splitter does where the prompt ends within it.
 type thinker struct{}
 
