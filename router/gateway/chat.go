@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 
 	"github.com/ringfleet/ringfleet/api/telemetry"
@@ -69,6 +70,7 @@ func (x *exchange) gather(ctx context.Context, call *Call) (choices []openai.Cho
 	defer stream.Close()
 	all := make([]gathered, x.choices)
 	x.ended = 0
+	held := 0
 	for x.ended < len(all) {
 		event, err := x.next(stream)
 		if err != nil {
@@ -76,6 +78,10 @@ func (x *exchange) gather(ctx context.Context, call *Call) (choices []openai.Cho
 		}
 		if int(event.Delta.Choice) >= len(all) {
 			return nil, stream.Attempts(), &Fault{Kind: Lost, Worker: x.worker, Err: errChoice}
+		}
+		if held += size(&event.Delta); held > maxGathered {
+			return nil, stream.Attempts(), &Fault{Kind: Invalid, Worker: x.worker, Param: "stream", Message: fmt.Sprintf(
+				"The answer has more than %d MiB. Ask for it with stream: true, or for fewer tokens, choices or top_logprobs.", maxGathered>>20)}
 		}
 		all[event.Delta.Choice].add(&event)
 	}

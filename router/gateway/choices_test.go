@@ -121,3 +121,23 @@ func TestAChoiceThatNobodyAskedForIsAFault(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 }
+
+func TestAnAnswerThatIsTooLargeToBeGatheredIsRefusedAndStreamsAsAny(t *testing.T) {
+	list := make([]wire.Logprob, 1000)
+	for i := range list {
+		list[i] = wire.Logprob{Bytes: []byte("x"), Top: make([]wire.Logprob, 20)}
+	}
+	long := play{steps: []step{accepted}, attempts: 1}
+	for range 40 { // 1.3 MiB each
+		long.steps = append(long.steps, step{event: Event{Delta: wire.Delta{Text: "x", Logprobs: list}, Tokens: len(list)}})
+	}
+	long.steps = append(long.steps, finished)
+	r := newRig(clock.RealClock{}, long)
+	w := r.do("POST", pathChat, ask)
+	if message, _, param, _ := errorObject(t, w.Body.Bytes()); w.Code != http.StatusBadRequest || param != "stream" || r.script.count() != 1 || r.script.open() != 0 {
+		t.Errorf("%d %s for %q after %d calls, %d open", w.Code, message, param, r.script.count(), r.script.open())
+	}
+	if w := newRig(clock.RealClock{}, long).do("POST", pathChat, askStream); w.Code != http.StatusOK || !strings.HasSuffix(w.Body.String(), wire.Done) {
+		t.Errorf("streamed: %d", w.Code)
+	}
+}

@@ -6,6 +6,26 @@ import (
 	"github.com/ringfleet/ringfleet/router/openai"
 )
 
+// maxGathered is how many bytes of an answer are collected, about. Streamed answers have no bound.
+const maxGathered = 32 << 20
+
+// size is about how many bytes a piece takes.
+func size(d *openai.Delta) int {
+	n := len(d.Text) + len(d.Reasoning) + sizeOf(d.Logprobs)
+	for _, t := range d.ToolCalls {
+		n += len(t.ID) + len(t.Name) + len(t.Arguments)
+	}
+	return n
+}
+
+func sizeOf(list []openai.Logprob) (n int) {
+	const each = 64 // without its bytes
+	for _, l := range list {
+		n += each + len(l.Bytes) + sizeOf(l.Top)
+	}
+	return n
+}
+
 // gathered is a choice that is collected piece by piece.
 type gathered struct {
 	text, reasoning strings.Builder

@@ -51,8 +51,6 @@ func (a *agent) beside(ctx context.Context) error {
 			epoch = now.Epoch
 			a.state.loaded(d)
 			a.log.Info("The engine has loaded the model", "instance", a.state.Identity().Instance, "engine", d.Info().Model)
-		case epoch == 0 && now.Message == "":
-			a.state.loading("the engine is asked", nil)
 		case epoch == 0:
 			a.state.loading("the engine starts: "+now.Message, nil)
 			a.log.Info("The engine does not answer yet", "url", a.o.Server.URL, "message", now.Message)
