@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -198,10 +200,14 @@ func getHealth(t *testing.T, address string) health {
 	return h
 }
 
-// free returns an address of the loopback interface that nobody uses.
+// free returns an address of the loopback interface that nobody uses. It has an IP of its own, so that no connection of
+// another process gets the port before it is listened on.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", fmt.Sprintf("127.%d.%d.%d:0", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254)))
+	if err != nil { // not every system has all of 127.0.0.0/8
+		l, err = net.Listen("tcp", "127.0.0.1:0")
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
