@@ -98,6 +98,8 @@ clusterCIDR: %s
 oomScoreAdj: 0
 # 0 leaves the machine's connection tracking as it is.
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+# Every service is written when it changes. After the second full sync, which is hourly, the map of services was found empty.
+nftables: {syncPeriod: 8760h}
 `, node, s.PodNet)
 }
 
