@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	r.say("the driver computes what the golden conversation wants, on %s", l.Info.Caps.Device)
 	describe(ctx, r)
-	r.figure("first load: library, kernels and a small model", "ms", ms(took), "kernels compiled by the driver take "+megabytes(kernels))
+	r.figure("first load: library, kernels and a small model", ms(took), "kernels compiled by the driver take "+megabytes(kernels))
 	parts := []part{
 		{"load again, with the kernels compiled", func(ctx context.Context) error { return again(ctx, r, o) }},
 		{"measure a model", func(ctx context.Context) error { return o.model(ctx, r, of) }},
@@ -126,7 +126,7 @@ func again(ctx context.Context, r *report, o Options) error {
 	if err != nil {
 		return fmt.Errorf("load in another process: it printed %q", text)
 	}
-	r.figure("second load, in another process", "ms", n, "")
+	r.figure("second load, in another process", n, "")
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (o *Options) model(ctx context.Context, r *report, of scale) (err error) {
 	if err != nil {
 		return err
 	}
-	r.figure("generate and load a model", "ms", ms(time.Since(start)), l.Info.Model+", "+megabytes(filepath.Join(o.Dir, "model.gguf")))
+	r.figure("generate and load a model", ms(time.Since(start)), l.Info.Model+", "+megabytes(filepath.Join(o.Dir, "model.gguf")))
 	defer func() { err = errors.Join(err, l.Executor.Close()) }()
 	b := &bench{x: l.Executor, r: r, of: of, vocab: l.Info.Vocab, lens: make([]int, of.sequences)}
 	for _, p := range []part{

@@ -104,7 +104,7 @@ func (b *bench) prompt(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.r.figure(name, "ms", ms(took), fmt.Sprintf("%d tokens, %.0f tokens/s", len(tokens), float64(len(tokens))/took.Seconds()))
+		b.r.figure(name, ms(took), fmt.Sprintf("%d tokens, %.0f tokens/s", len(tokens), float64(len(tokens))/took.Seconds()))
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (b *bench) decode(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.r.figure(fmt.Sprintf("step of %d streams", n), "ms", ms(took), fmt.Sprintf("%.0f tokens/s", float64(n)/took.Seconds()))
+		b.r.figure(fmt.Sprintf("step of %d streams", n), ms(took), fmt.Sprintf("%.0f tokens/s", float64(n)/took.Seconds()))
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (b *bench) share(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.r.figure("fork a prefix", "ms", ms(forking), fmt.Sprintf("%d forks of %d tokens: %d cells where there are %d; computing it took %.1f ms",
+	b.r.figure("fork a prefix", ms(forking), fmt.Sprintf("%d forks of %d tokens: %d cells where there are %d; computing it took %.1f ms",
 		forks, b.of.prefix, forks*b.of.prefix, b.of.cells, ms(cold)))
 	forked, warm, err := b.prefill(ctx, 1, suffix)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *bench) share(ctx context.Context) error {
 		return err
 	}
 	off := distance(forked, alone)
-	b.r.figure("go on behind it", "ms", ms(warm), fmt.Sprintf("%d tokens; logits are %.2g of their size off those of a run alone", len(suffix), off))
+	b.r.figure("go on behind it", ms(warm), fmt.Sprintf("%d tokens; logits are %.2g of their size off those of a run alone", len(suffix), off))
 	const most = 0.1
 	if !(off <= most) {
 		return fmt.Errorf("behind a fork logits are %.2g of their size off those of a run alone, at most %.1f is rounding", off, most)
@@ -200,7 +200,7 @@ func (b *bench) idle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.r.figure(fmt.Sprintf("step of %d streams beside %d idle cells", streams, cells), "ms", ms(took), "")
+		b.r.figure(fmt.Sprintf("step of %d streams beside %d idle cells", streams, cells), ms(took), "")
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (b *bench) abort(ctx context.Context) error {
 		return err
 	}
 	able := b.x.Caps().AbortMidStep
-	b.r.figure("a step whose context ends in its middle", "ms", ms(took), fmt.Sprintf("a whole one takes %.1f ms; %s; the driver says that it can be: %t",
+	b.r.figure("a step whose context ends in its middle", ms(took), fmt.Sprintf("a whole one takes %.1f ms; %s; the driver says that it can be: %t",
 		ms(whole), outcome, able))
 	if _, _, err := b.prefill(ctx, 1, tokens[:16]); err != nil {
 		return fmt.Errorf("after that nothing runs: %w", err)

@@ -11,10 +11,9 @@ import (
 
 // figure is one measurement.
 type figure struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	Unit  string  `json:"unit"`
-	Note  string  `json:"note,omitempty"`
+	Name         string  `json:"name"`
+	Milliseconds float64 `json:"milliseconds"`
+	Note         string  `json:"note,omitempty"`
 }
 
 // report tells what is measured, at once.
@@ -57,12 +56,12 @@ func (r *report) one(ctx context.Context, limit time.Duration, p part) error {
 func (r *report) say(format string, args ...any) { fmt.Fprintf(r.out, format+"\n", args...) }
 
 // figure tells of one, and writes all of them to the file.
-func (r *report) figure(name, unit string, value float64, note string) {
-	r.figures = append(r.figures, figure{name, value, unit, note})
+func (r *report) figure(name string, milliseconds float64, note string) {
+	r.figures = append(r.figures, figure{name, milliseconds, note})
 	if note != "" {
 		note = "  (" + note + ")"
 	}
-	r.say("%-50s %12.3f %-9s%s", name, value, unit, note)
+	r.say("%-50s %12.3f ms%s", name, milliseconds, note)
 	if r.json == "" {
 		return
 	}
