@@ -85,6 +85,13 @@ func TestChoicesAllocateNothingAfterTheFirst(t *testing.T) {
 	}
 }
 
+func TestASamplerThatWaitsHoldsNothingOfItsPrompt(t *testing.T) {
+	prompt, with := tokens(100_000), engine.Sampling{RepetitionPenalty: 1.1}
+	if n := testing.AllocsPerRun(10, func() { New(with, Options{Prompt: prompt}) }); n > 4 {
+		t.Errorf("%g allocations", n)
+	}
+}
+
 // vocabulary returns logits shaped as a language model's: a few likely tokens over a broad rest.
 func vocabulary(n int) []float32 {
 	r := rand.New(rand.NewPCG(3, 4))

@@ -15,7 +15,8 @@ type edits struct {
 	presence, frequency float32
 	repetition          float32 // 1 is off
 
-	seen []occurrence // tokens of prompt and output, where a penalty needs them
+	prompt []engine.Token // not in seen yet
+	seen   []occurrence   // tokens of prompt and output, where a penalty needs them
 	at   map[engine.Token]int
 
 	row, forcedRow []float32
@@ -51,11 +52,17 @@ func newEdits(s engine.Sampling, prompt []engine.Token) edits {
 		e.at = map[engine.Token]int{}
 	}
 	if e.repetition != 1 {
-		for _, t := range prompt {
-			e.occur(t)
-		}
+		e.prompt = prompt
 	}
 	return e
+}
+
+// read takes the prompt into seen, by the first choice and not before: what waits for its turn needs no memory for it.
+func (e *edits) read() {
+	for _, t := range e.prompt {
+		e.occur(t)
+	}
+	e.prompt = nil
 }
 
 func (e *edits) penalises() bool { return e.presence != 0 || e.frequency != 0 || e.repetition != 1 }
@@ -63,6 +70,7 @@ func (e *edits) penalises() bool { return e.presence != 0 || e.frequency != 0 ||
 // accept counts a token of the output.
 func (e *edits) accept(t engine.Token) {
 	if e.penalises() {
+		e.read()
 		e.occur(t).count++
 	}
 }
@@ -80,6 +88,7 @@ func (e *edits) occur(t engine.Token) *occurrence {
 // apply returns the logits with the edits: the slice itself if there are none. Tokens outside of the vocabulary are
 // passed over.
 func (e *edits) apply(logits []float32) []float32 {
+	e.read()
 	if len(e.bias) == 0 && len(e.seen) == 0 {
 		return logits
 	}

@@ -28,7 +28,8 @@ const MaxTop = 20
 
 // Options say what a sampler does besides engine.Sampling.
 type Options struct {
-	// Prompt is what the repetition penalty counts as seen. It isn't kept.
+	// Prompt is what the repetition penalty counts as seen. It must not change before the first Next or Accept, and isn't
+	// kept after that.
 	Prompt []engine.Token
 	// Logprobs asks for Choice.Logprob, and TopLogprobs, at most MaxTop, for so many Choice.Top besides.
 	Logprobs    bool

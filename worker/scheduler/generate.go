@@ -138,11 +138,12 @@ func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, e
 	choices := max(1, q.Choices)
 	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, out: newOutput(len(tokens), choices)}
 	r.out.cancel = func(err error) { s.cancel(r, err) }
-	for i := range choices {
-		r.runs = append(r.runs, s.choice(r, q, i, tokens))
-	}
 	// Room for the first of the output; the caller's slice stays as it is.
-	r.runs[0].tokens = append(make([]engine.Token, 0, len(tokens)+min(g.most, 256)), tokens...)
+	own := append(make([]engine.Token, 0, len(tokens)+min(g.most, 256)), tokens...)
+	for i := range choices {
+		r.runs = append(r.runs, s.choice(r, q, i, own))
+	}
+	r.runs[0].tokens = own
 	return r, nil
 }
 
