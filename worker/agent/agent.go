@@ -58,13 +58,6 @@ func Run(ctx context.Context, o Options) error {
 	if o.CPULimit > 0 && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(o.CPULimit)
 	}
-	devices, err := gpu.List()
-	if err != nil {
-		log.Info("The GPUs can't be listed", "message", err.Error())
-	}
-	for _, d := range devices {
-		log.Info("A GPU is visible", "index", d.Index, "name", d.Name, "uuid", d.UUID, "memoryBytes", d.MemoryBytes)
-	}
 	a, err := newAgent(o, log, clock.RealClock{})
 	if err != nil {
 		return err
@@ -76,7 +69,18 @@ func Run(ctx context.Context, o Options) error {
 			FlashAttention: llamacpp.Attention(o.GPU.FlashAttention), Logger: lines, Progress: progress,
 		})
 	}
-	return a.run(ctx)
+	devices, err := gpu.Open(gpu.Options{Clock: clock.RealClock{}, Log: lines})
+	if err != nil {
+		log.Info("The GPUs can't be watched", "message", err.Error())
+		return a.run(ctx)
+	}
+	live, end := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { a.watchGPUs(live, devices) })
+	err = a.run(ctx)
+	end()
+	watching.Wait()
+	return errors.Join(err, devices.Close())
 }
 
 func newAgent(o Options, log logr.Logger, c clock.WithTicker) (*agent, error) {

@@ -29,7 +29,9 @@ func (a *agent) load(ctx context.Context) error {
 		err := a.try(ctx)
 		bad := (*engine.LoadError)(nil)
 		switch {
-		case err == nil || ctx.Err() != nil:
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the process ends, whatever the load says
+		case err == nil:
 			return nil
 		case errors.Is(err, errFetched):
 			return err

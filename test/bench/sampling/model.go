@@ -63,8 +63,11 @@ func (m *model) read(tokens []llama.Token) (err error) {
 			return err
 		}
 	}
-	if code, err := llama.Decode(m.context, batch); err != nil || code != 0 {
-		return fmt.Errorf("read %d tokens: code %d, %v", len(tokens), code, err)
+	switch code, err := llama.Decode(m.context, batch); {
+	case err != nil:
+		return fmt.Errorf("read %d tokens: %w", len(tokens), err)
+	case code != 0:
+		return fmt.Errorf("read %d tokens: llama.cpp returned %d", len(tokens), code)
 	}
 	for i := range tokens {
 		row, err := llama.GetLogitsIth(m.context, int32(i), m.size)
