@@ -17,7 +17,7 @@ type edits struct {
 
 	prompt []engine.Token // not in seen yet
 	seen   []occurrence   // tokens of prompt and output, where a penalty needs them
-	at   map[engine.Token]int
+	at     map[engine.Token]int
 
 	row, forcedRow []float32
 }
