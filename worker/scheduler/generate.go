@@ -227,8 +227,13 @@ func (s *scheduler) sit(ctx context.Context) error {
 
 // invalid makes err one that names a field, unless it does so already.
 func invalid(field string, err error) error {
-	if named := (*engine.InvalidError)(nil); errors.As(err, &named) {
-		return err
+	if known := (*engine.InvalidError)(nil); errors.As(err, &known) {
+		if known.Field != "" {
+			return err
+		}
+		named := *known
+		named.Field = field
+		return &named
 	}
 	return &engine.InvalidError{Field: field, Message: err.Error()}
 }

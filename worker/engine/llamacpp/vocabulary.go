@@ -84,8 +84,7 @@ func (v *vocabulary) Tokenize(text string, special bool) ([]engine.Token, error)
 			return nil, err
 		}
 		if len(out) > v.context+cutTokens {
-			return nil, invalid("messages", "the first %d of %d bytes of the prompt are %d tokens, the context holds %d", n,
-				len(text), len(out), v.context)
+			return nil, tooLong("the first %d of %d bytes of the prompt are %d tokens, the context holds %d", n, len(text), len(out), v.context)
 		}
 	}
 	out, err := v.tokens(text, special)
@@ -95,13 +94,18 @@ func (v *vocabulary) Tokenize(text string, special bool) ([]engine.Token, error)
 	return out, err
 }
 
+// tooLong refuses a text without naming a field: only the caller knows what it comes from.
+func tooLong(format string, args ...any) error {
+	return &engine.InvalidError{Code: engine.CodeContextLength, Message: fmt.Sprintf(format, args...)}
+}
+
 // firstBytes is how much of a longer text is tried first, cutTokens how many tokens more a cut may make.
 const firstBytes, cutTokens = 1 << 16, 64
 
 // tokens returns the tokens of text, nothing added. The caller holds mu.
 func (v *vocabulary) tokens(text string, special bool) ([]engine.Token, error) {
 	if len(text) > math.MaxInt32/2 {
-		return nil, invalid("messages", "the prompt has %d bytes, expected at most %d", len(text), math.MaxInt32/2)
+		return nil, tooLong("the prompt has %d bytes, expected at most %d", len(text), math.MaxInt32/2)
 	}
 	// Most texts have three bytes or more to a token. If there are more tokens, the library says how many.
 	out := make([]engine.Token, len(text)/3+8)

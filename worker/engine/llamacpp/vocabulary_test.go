@@ -56,7 +56,7 @@ func TestATextFarBeyondTheContextIsRefusedByItsBeginning(t *testing.T) {
 	v := open(t).Vocabulary // of 1024 tokens
 	_, err := v.Tokenize(strings.Repeat("<|im_start|>", 1<<20), true)
 	var bad *engine.InvalidError
-	if !errors.As(err, &bad) || bad.Field != "messages" || !strings.Contains(bad.Message, "the context holds 1024") {
+	if !errors.As(err, &bad) || bad.Code != engine.CodeContextLength || !strings.Contains(bad.Message, "the context holds 1024") {
 		t.Errorf("got %v", err)
 	}
 	spaces := strings.Repeat(" ", firstBytes+firstBytes/2) // 64 to a token: longer than the context, but not far
