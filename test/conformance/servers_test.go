@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,7 +36,8 @@ type server struct {
 	env  []string
 	port int
 	log  string
-	cmd  *exec.Cmd
+	pid  int
+	over chan struct{} // closed when the process has ended
 }
 
 // folder returns where an engine is installed.
@@ -85,18 +87,30 @@ func (p *server) start() {
 		p.t.Fatal(err)
 	}
 	defer log.Close() //nolint:errcheck // the process has its own copy
-	p.cmd = exec.Command(p.path, p.args...)
-	p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = p.env, log, log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	c := exec.Command(p.path, p.args...)
+	c.Env, c.Stdout, c.Stderr = p.env, log, log
+	// It dies with this process, for which the thread that starts it has to live as long as it does.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, over := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(over)
+		err := c.Start()
+		started <- err
+		if err == nil {
+			_ = c.Wait() // it says that it was killed
+		}
+	}()
+	if err := <-started; err != nil {
 		p.t.Fatal(err)
 	}
+	p.pid, p.over = c.Process.Pid, over
 }
 
 // stop kills the process and its children, as a container's end does.
 func (p *server) stop() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
-	_ = p.cmd.Wait() // it says that it was killed
+	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	<-p.over
 }
 
 func (p *server) tail() string {
@@ -127,6 +141,8 @@ func loaded(t *testing.T, d *openai.Driver, p *server) openai.State {
 		}
 		select {
 		case <-changed:
+		case <-p.over:
+			t.Fatalf("its process has ended; its last lines:\n%s", p.tail())
 		case <-over:
 			t.Fatalf("it does not serve: %+v\n%s", s, p.tail())
 		}
@@ -169,6 +185,7 @@ func TestLlamaServer(t *testing.T) {
 	_, weights := libraries(t)
 	p := serve(t, install.Program(dir, install.LlamaServer), engineargs.LlamaServer, engineargs.Settings{
 		Model: weights, Name: "smol", ContextTokens: 2048, MaxSequences: 4, Threads: 1,
+		Extra: []string{"--no-repack"}, // or it uses matrix units that some virtual machines only claim to have
 	}, nil, nil)
 	h := smol("llama-server 0.6")
 	h.New = func(t *testing.T) engine.Engine { return p.open(t, nil) }

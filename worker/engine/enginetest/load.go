@@ -54,8 +54,8 @@ func (r *rig) load() {
 			}
 		}
 	}
-	// Batches of other shapes change a greedy token now and then, which may lead anywhere, so a few may go astray.
-	if mixed*6 > kinds*each {
+	// Batches of other shapes change a greedy token now and then, which may lead anywhere, so those of one kind may go astray.
+	if mixed*3 > kinds*each {
 		r.Errorf("%d of %d answers are more like those of other prompts than like their own", mixed, kinds*each)
 	}
 	r.quiet()

@@ -15,6 +15,7 @@ type about struct {
 	// Zero is unknown.
 	context, vocab, slots int
 	tools, embeddings     bool
+	blind                 bool // its template shows no tools to the model, although it takes them
 	loaded                bool
 }
 
@@ -33,7 +34,7 @@ func (a *about) sequences(o *Options) int {
 }
 
 func (a *about) target(o *Options) target {
-	return target{kind: a.kind, model: a.model, context: a.contextTokens(o), vocab: a.vocab, priorities: o.Priorities}
+	return target{kind: a.kind, model: a.model, context: a.contextTokens(o), vocab: a.vocab, tools: a.tools, priorities: o.Priorities}
 }
 
 func (a *about) info(o *Options) engine.Info {
@@ -95,11 +96,15 @@ func (d *Driver) describe(ctx context.Context) (about, error) {
 			Settings struct {
 				Context int `json:"n_ctx"`
 			} `json:"default_generation_settings"`
+			Template struct {
+				Tools *bool `json:"supports_tools"`
+			} `json:"chat_template_caps"`
 		}
 		if err := d.step(ctx, http.MethodGet, path, nil, &properties); err != nil {
 			return a, fmt.Errorf("%s: %w", path, err)
 		}
 		a.slots, a.context = properties.Slots, properties.Settings.Context
+		a.blind = properties.Template.Tools != nil && !*properties.Template.Tools
 	}
 	return a, nil
 }
@@ -124,6 +129,9 @@ func (d *Driver) prove(ctx context.Context, a *about) error {
 			return nil
 		}
 		return fmt.Errorf("a completion of one token: %w", err)
+	}
+	if a.blind {
+		return nil
 	}
 	chat["tools"] = []map[string]any{{"type": "function", "function": map[string]any{
 		"name": "nothing", "description": "Does nothing.", "parameters": map[string]any{"type": "object", "properties": map[string]any{}},

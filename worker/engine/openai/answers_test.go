@@ -135,6 +135,25 @@ func TestAServerOfEmbeddingsAloneIsLoaded(t *testing.T) {
 	}
 }
 
+func TestToolsAreClaimedWhereTheServerTakesThemAndTheTemplateShowsThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(d *double)
+		want   bool
+	}{
+		"both":        {func(*double) {}, true},
+		"no template": {func(d *double) { d.blind = true }, false},
+		"no such server": {func(d *double) {
+			d.paths[chatPath] = func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { w.WriteHeader(http.StatusBadRequest) }
+		}, false},
+	} {
+		d := newDouble(t, "llamacpp")
+		c.change(d)
+		if got := watchIt(t, d).Info().Caps.Tools; got != c.want {
+			t.Errorf("%s: claimed is %t", name, got)
+		}
+	}
+}
+
 func TestAServerWithoutHealthIsAskedForItsModels(t *testing.T) {
 	d := newDouble(t, "somebody")
 	d.health = http.StatusNotFound

@@ -33,6 +33,7 @@ type double struct {
 	http     *httptest.Server
 	owner    string
 	context  int
+	blind    bool // its template shows no tools
 	metrics  string
 	health   int // the status; 0 is 200, and -1 hangs
 	generate func(w http.ResponseWriter, r *http.Request, body map[string]any)
@@ -109,7 +110,7 @@ func (d *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == modelsPath:
 		fmt.Fprintf(w, `{"data":[{"id":"m","owned_by":%q,"max_model_len":%d,"meta":{"n_vocab":100}}]}`, owner, d.context)
 	case r.URL.Path == "/props":
-		fmt.Fprintf(w, `{"total_slots":4,"default_generation_settings":{"n_ctx":%d}}`, d.context)
+		fmt.Fprintf(w, `{"total_slots":4,"default_generation_settings":{"n_ctx":%d},"chat_template_caps":{"supports_tools":%t}}`, d.context, !d.blind)
 	case r.URL.Path == "/metrics" && metrics != "":
 		fmt.Fprint(w, metrics)
 	case (r.URL.Path == chatPath || r.URL.Path == completionPath) && body["stream"] == nil:

@@ -42,6 +42,8 @@ type server struct {
 	names map[Field]string
 	// neutral are the values that switch off what the server would do by itself.
 	neutral map[string]any
+	// lookBack names how many tokens its penalties look back on, where that is less than all by itself.
+	lookBack string
 	// extra goes into every streamed request.
 	extra map[string]any
 	// usageWithChunks: it counts in each chunk when it is asked to, so that the prompt's length is known at once.
@@ -80,7 +82,7 @@ var servers = map[Kind]*server{
 		owner: "llamacpp",
 		names: map[Field]string{TopK: "top_k", MinP: "min_p", RepetitionPenalty: "repeat_penalty", IgnoreEOS: "ignore_eos",
 			Priority: dropped},
-		neutral:   map[string]any{"top_k": 0, "min_p": 0, "repeat_penalty": 1, "repeat_last_n": -1},
+		neutral: map[string]any{"top_k": 0, "min_p": 0, "repeat_penalty": 1}, lookBack: "repeat_last_n",
 		extra:     map[string]any{"timings_per_token": true, "return_progress": true},
 		unlimited: true, idsByLogprobs: true, logprobs: true,
 		tokenize: "/tokenize", template: "/apply-template", properties: "/props",

@@ -56,7 +56,7 @@ var (
 	promptNames   = []string{"vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"}
 	outputNames   = []string{"vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total"}
 	queryNames    = []string{"vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total", "sglang:prompt_tokens_total"}
-	hitNames      = []string{"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total"}
+	hitNames      = []string{"vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total", "sglang:cached_tokens_total", "llamacpp:prompt_tokens_cached_total"}
 	preemptNames  = []string{"vllm:num_preemptions_total", "sglang:num_retracted_requests_total"}
 	secondsNames  = []string{"vllm:request_prefill_time_seconds", "llamacpp:prompt_seconds_total"}
 	computedNames = []string{"vllm:request_prefill_kv_computed_tokens", "llamacpp:prompt_tokens_total"}

@@ -28,6 +28,7 @@ type target struct {
 	model      string
 	context    int // 0: unknown
 	vocab      int // 0: unknown
+	tools      bool
 	priorities bool
 }
 
@@ -50,7 +51,7 @@ func translate(t target, r *engine.Request, choice int) (string, body, error) {
 		return "", nil, err
 	}
 	b.length(t, path, r)
-	b.sampling(r, choice)
+	b.sampling(t, r, choice)
 	if err := b.format(r); err != nil {
 		return "", nil, err
 	}
@@ -74,6 +75,9 @@ func (b body) prompt(t target, p *engine.Prompt) (path string, err error) {
 			return "", err
 		}
 		b["messages"] = messages
+		if tools != nil && !t.tools {
+			return "", invalid("tools", "this engine, of kind %s, calls none with this model", t.kind)
+		}
 		if tools != nil {
 			b["tools"], b["tool_choice"] = tools, "auto"
 		}
@@ -144,7 +148,7 @@ func (b body) length(t target, path string, r *engine.Request) {
 	}
 }
 
-func (b body) sampling(r *engine.Request, choice int) {
+func (b body) sampling(t target, r *engine.Request, choice int) {
 	q := &r.Sampling
 	b["temperature"] = q.Temperature
 	if q.TopP > 0 {
@@ -160,6 +164,9 @@ func (b body) sampling(r *engine.Request, choice int) {
 	}
 	set("presence_penalty", q.PresencePenalty)
 	set("frequency_penalty", q.FrequencyPenalty)
+	if name := servers[t.kind].lookBack; name != "" && t.context > 0 && (q.PresencePenalty != 0 || q.FrequencyPenalty != 0 || q.RepetitionPenalty > 0) {
+		b[name] = t.context
+	}
 	if len(q.LogitBias) > 0 {
 		bias := make(map[string]float32, len(q.LogitBias))
 		for token, v := range q.LogitBias {
@@ -188,9 +195,10 @@ func (b body) format(r *engine.Request) error {
 	return nil
 }
 
-// logprobs asks for log probabilities where the request does, or where the server names tokens only with them.
+// logprobs asks for log probabilities where the request does, or where the server names tokens only with them. Such a
+// server does not give them with tools, so that the tokens of a chat with tools stay unknown.
 func (b body) logprobs(s *server, path string, r *engine.Request) {
-	if !r.Logprobs && !s.idsByLogprobs {
+	if !r.Logprobs && (!s.idsByLogprobs || b["tools"] != nil) {
 		return
 	}
 	top := 0

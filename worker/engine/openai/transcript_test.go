@@ -40,7 +40,7 @@ func TestRequestsAreTranslated(t *testing.T) {
 				r.Prompt.Chat = &engine.Chat{Messages: []byte(in.Messages), Tools: []byte(in.Tools)}
 			}
 			r.JSONSchema = []byte(in.Schema)
-			path, b, err := translate(target{kind: Kind(d.Cmd), model: "m", context: 100, priorities: d.HasArg("priorities")}, &r, in.Choice)
+			path, b, err := translate(target{kind: Kind(d.Cmd), model: "m", context: 100, tools: !d.HasArg("toolless"), priorities: d.HasArg("priorities")}, &r, in.Choice)
 			if err != nil {
 				invalid := (*engine.InvalidError)(nil)
 				if !errors.As(err, &invalid) {
