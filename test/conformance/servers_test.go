@@ -185,7 +185,6 @@ func TestLlamaServer(t *testing.T) {
 	_, weights := libraries(t)
 	p := serve(t, install.Program(dir, install.LlamaServer), engineargs.LlamaServer, engineargs.Settings{
 		Model: weights, Name: "smol", ContextTokens: 2048, MaxSequences: 4, Threads: 1,
-		Extra: []string{"--no-repack"}, // or it uses matrix units that some virtual machines only claim to have
 	}, nil, nil)
 	h := smol("llama-server 0.6")
 	h.New = func(t *testing.T) engine.Engine { return p.open(t, nil) }
