@@ -98,6 +98,10 @@ conformance: deps ## Hold llama.cpp in the worker, vLLM and llama-server to one 
 bench: deps ## Measure, and write bench/out/*.json, *.md and *.svg.
 	go run ./hack/demo bench
 
+.PHONY: bench-worker
+bench-worker: deps ## Measure the worker beside llama.cpp's own programs, and write bench/out/worker.* (QUICK=1, UPDATE=1: docs).
+	go run ./test/bench/worker/cmd $(if $(QUICK),--quick) $(if $(UPDATE),--update)
+
 ##@ Cluster
 
 .PHONY: cluster

@@ -23,17 +23,32 @@ const (
 	begin, end = "<!-- conformance -->\n", "<!-- /conformance -->"
 )
 
-// publish writes the table into bench/out, and compares it with the documentation's, which -update writes anew.
+// publish writes the table into bench/out, with the columns of earlier runs for engines that were not run, and compares a
+// whole one with the documentation's, which -update writes anew.
 func publish(all []enginetest.Report) int {
-	if len(all) < 3 {
-		return 0 // only some were run
-	}
-	slices.SortFunc(all, func(a, b enginetest.Report) int { return strings.Compare(a.Engine, b.Engine) })
-	if err := write(all); err != nil {
+	if err := write(with(all)); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		return 1
 	}
 	return 0
+}
+
+// engines is how many there are.
+const engines = 3
+
+// with adds the columns of earlier runs.
+func with(all []enginetest.Report) []enginetest.Report {
+	var old struct{ Engines []enginetest.Report }
+	text, err := os.ReadFile(filepath.Join(output, "conformance.json"))
+	if err == nil && json.Unmarshal(text, &old) == nil {
+		for _, o := range old.Engines {
+			if !slices.ContainsFunc(all, func(r enginetest.Report) bool { return r.Engine == o.Engine }) {
+				all = append(all, o)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b enginetest.Report) int { return strings.Compare(a.Engine, b.Engine) })
+	return all
 }
 
 func write(all []enginetest.Report) error {
@@ -51,6 +66,9 @@ func write(all []enginetest.Report) error {
 		if err := os.WriteFile(filepath.Join(output, name), content, 0o644); err != nil {
 			return err
 		}
+	}
+	if len(all) < engines {
+		return nil
 	}
 	old, err := os.ReadFile(page)
 	if err != nil {

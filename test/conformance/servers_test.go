@@ -94,6 +94,7 @@ func (p *server) start() {
 	started, over := make(chan error), make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // the thread lives on: its end would run what C libraries left to it
 		defer close(over)
 		err := c.Start()
 		started <- err
