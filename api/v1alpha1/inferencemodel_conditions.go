@@ -14,6 +14,8 @@ const (
 	Progressing ConditionType = "Progressing"
 	// WeightsCached: the weights are on the nodes of all workers and were accepted.
 	WeightsCached ConditionType = "WeightsCached"
+	// MemoryFits: the weights and the KV cache have room in a worker's memory. Unknown until a worker has read the weights.
+	MemoryFits ConditionType = "MemoryFits"
 	// RouterReady: at least one router of the namespace serves, and all of them answer the manager.
 	RouterReady ConditionType = "RouterReady"
 	// NamesAccepted: no older model of the namespace has a name that this one claims.
@@ -86,6 +88,17 @@ const (
 	ReasonWeightsCacheUnwritable Reason = "WeightsCacheUnwritable"
 	// ReasonWeightsUnsupported: the engine refuses the model (architecture, tokenizer, chat template, memory).
 	ReasonWeightsUnsupported Reason = "WeightsUnsupported"
+)
+
+// Reasons of MemoryFits.
+const (
+	// ReasonMemorySuffices: there is room for what the spec asks for.
+	ReasonMemorySuffices Reason = "MemorySuffices"
+	// ReasonMemoryShort: the spec asks for more than a worker has; the message names the changes that make it fit.
+	ReasonMemoryShort Reason = "MemoryShort"
+	// ReasonMemoryUnknown: no worker has read the weights yet, the engine plans its memory itself, or the GPU's memory is
+	// unknown.
+	ReasonMemoryUnknown Reason = "MemoryUnknown"
 )
 
 // Reasons of RouterReady and NamesAccepted.

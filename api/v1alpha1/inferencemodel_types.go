@@ -35,7 +35,8 @@ type InferenceModel struct {
 
 // InferenceModelSpec says what is served and by how many workers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.parallelism) || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang'",message="parallelism is for engine kinds VLLM and SGLang"
+// +kubebuilder:validation:XValidation:rule="!has(self.parallelism) || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang' || self.parallelism.tensor == 1 || self.parallelism.pipeline == 1",message="parallelism: llama.cpp splits layers (tensor) or the row of layers (pipeline), not both: set one of them to 1"
+// +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.engine.kind == 'LlamaCpp' || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang'",message="adapters are for engine kinds LlamaCpp, VLLM and SGLang"
 // +kubebuilder:validation:XValidation:rule="self.engine.kind != 'LlamaServer' || has(self.weights.file) || !(self.weights.uri.startsWith('oci://') || self.weights.uri.startsWith('pvc://'))",message="weights.file is needed for engine kind LlamaServer on an image or a claim: it loads one GGUF file, by its name"
 type InferenceModelSpec struct {
 	// modelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
@@ -71,9 +72,16 @@ type InferenceModelSpec struct {
 	// +kubebuilder:default={}
 	Engine Engine `json:"engine,omitzero"`
 
-	// parallelism splits the model over several GPUs of one worker.
+	// parallelism splits the model over several GPUs of one worker. Their number is tensor times pipeline.
 	// +optional
 	Parallelism *Parallelism `json:"parallelism,omitempty"`
+
+	// adapters are LoRA adapters that every worker loads. Clients ask for one by its name, in place of the model's.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Adapters []Adapter `json:"adapters,omitempty"`
 
 	// poolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
 	// absent.
@@ -135,6 +143,39 @@ type Weights struct {
 	// the pod's service account.
 	// +optional
 	SecretRef LocalName `json:"secretRef,omitzero"`
+}
+
+// Adapter is a LoRA adapter: one GGUF file for kind LlamaCpp, a folder with adapter_config.json for VLLM and SGLang.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.uri) || has(self.file)",message="an adapter needs a uri, or a file where it lies beside the weights"
+type Adapter struct {
+	// name that clients ask for in `model`. Names are shared out among the models of a namespace as modelName is.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?$')",message="an adapter's name must start and end with a letter or digit and may hold letters, digits and . _ : / @ + - between"
+	Name string `json:"name,omitempty"`
+
+	// uri is where the adapter is fetched from, by the rules of weights.uri: hf://, s3:// or https://, with the credentials
+	// of weights.secretRef. Without it the adapter lies beside the weights.
+	// +optional
+	// +kubebuilder:validation:MinLength=7
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?(/[A-Za-z0-9._-]+)*$') || self.matches('^s3://[a-z0-9][a-z0-9.-]*(/[^?#@ ,]*)?$') || self.matches('^https://[A-Za-z0-9][A-Za-z0-9.:-]*/[^?#@ ,]+$')",message="an adapter's uri must be hf://ORGANISATION/MODEL[@REVISION], s3://BUCKET[/PREFIX] or https://HOST/PATH without a query or a comma"
+	URI string `json:"uri,omitempty"`
+
+	// file is the path of the adapter below its source's root, or without a uri below that of the weights.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$') && !self.matches('(^|/)\\\\.\\\\.?(/|$)')",message="an adapter's file must be a relative path without . or .. parts"
+	File string `json:"file,omitempty"`
+
+	// digest is the SHA-256 of the adapter's file. A worker loads nothing else.
+	// +optional
+	// +kubebuilder:validation:MaxLength=71
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="an adapter's digest must be sha256: and 64 lower-case hex digits"
+	Digest string `json:"digest,omitempty"`
 }
 
 // EngineKind names an engine.
@@ -324,7 +365,7 @@ type InferenceModelStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// conditions are Ready, Progressing, WeightsCached, RouterReady, NamesAccepted.
+	// conditions are Ready, Progressing, WeightsCached, MemoryFits, RouterReady, NamesAccepted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -365,13 +406,17 @@ type InferenceModelStatus struct {
 	// +kubebuilder:validation:items:MaxLength=1024
 	EngineArgs []string `json:"engineArgs,omitempty"`
 
-	// servedNames are the names under which routers serve the model: modelName and aliases, less those that an older
-	// model of the namespace has.
+	// servedNames are the names under which routers serve the model: modelName, aliases and the adapters' names, less those
+	// that an older model of the namespace has.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=17
+	// +kubebuilder:validation:MaxItems=49
 	// +kubebuilder:validation:items:MaxLength=253
 	ServedNames []string `json:"servedNames,omitempty"`
+
+	// memory is what a worker needs of its memory, and what it has, once a worker has read the weights' header.
+	// +optional
+	Memory *ModelMemory `json:"memory,omitempty"`
 
 	// url is the base URL for OpenAI clients inside the cluster.
 	// +optional
@@ -384,6 +429,33 @@ type InferenceModelStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Workers []WorkerProgress `json:"workers,omitempty"`
+}
+
+// ModelMemory is the plan of the fullest of a worker's GPUs, or of its container's memory where it has none.
+type ModelMemory struct {
+	// gpus is over how many GPUs the model is split; 0: it runs on the CPU.
+	// +optional
+	GPUs int32 `json:"gpus,omitempty"`
+
+	// weightsMebibytes are the weights'.
+	// +optional
+	WeightsMebibytes int64 `json:"weightsMebibytes,omitempty"`
+
+	// kvCacheMebibytes are for engine.contextTokens tokens.
+	// +optional
+	KVCacheMebibytes int64 `json:"kvCacheMebibytes,omitempty"`
+
+	// otherMebibytes are for the computation's buffers and the process.
+	// +optional
+	OtherMebibytes int64 `json:"otherMebibytes,omitempty"`
+
+	// neededMebibytes is the sum.
+	// +optional
+	NeededMebibytes int64 `json:"neededMebibytes,omitempty"`
+
+	// availableMebibytes is what may be planned: a part of the GPU's memory, or of the container's limit.
+	// +optional
+	AvailableMebibytes int64 `json:"availableMebibytes,omitempty"`
 }
 
 // WorkerStage is where a worker is on its way into the ring.

@@ -132,18 +132,51 @@ type WeightCache struct {
 }
 
 // AcceleratorKind names what computes.
-// +kubebuilder:validation:Enum=CPU
+// +kubebuilder:validation:Enum=CPU;NvidiaGPU
 type AcceleratorKind string
 
-// AcceleratorCPU computes on the node's processor.
-const AcceleratorCPU AcceleratorKind = "CPU"
+// The kinds of accelerator.
+const (
+	// AcceleratorCPU computes on the node's processor.
+	AcceleratorCPU AcceleratorKind = "CPU"
+	// AcceleratorNvidiaGPU computes on whole GPUs, or MIG slices, of NVIDIA that a device plugin offers.
+	AcceleratorNvidiaGPU AcceleratorKind = "NvidiaGPU"
+)
 
-// Accelerator says what computes.
+// DefaultGPUResource is the extended resource of whole GPUs that NVIDIA's device plugin offers.
+const DefaultGPUResource = "nvidia.com/gpu"
+
+// Accelerator says what computes. How many GPUs a worker gets is the model's parallelism: tensor times pipeline.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.kind) && self.kind == 'NvidiaGPU' || (!has(self.product) && !has(self.memoryMebibytes) && !has(self.resourceName))",message="accelerator.product, memoryMebibytes and resourceName are for kind NvidiaGPU"
 type Accelerator struct {
 	// kind of accelerator.
 	// +optional
 	// +kubebuilder:default=CPU
 	Kind AcceleratorKind `json:"kind,omitempty"`
+
+	// product restricts workers to nodes whose label nvidia.com/gpu.product, which NVIDIA's feature discovery sets, has this
+	// value, for example NVIDIA-H100-80GB-HBM3.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",message="accelerator.product must be a label's value: letters, digits and . _ - between"
+	Product string `json:"product,omitempty"`
+
+	// memoryMebibytes is the memory of one GPU, by which the manager judges whether a model fits; a worker measures it
+	// itself. Known products have a default.
+	// +optional
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=1048576
+	MemoryMebibytes int32 `json:"memoryMebibytes,omitempty"`
+
+	// resourceName is the extended resource that workers ask for, for example nvidia.com/mig-3g.40gb. Defaults to
+	// nvidia.com/gpu.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",message="accelerator.resourceName must be a name such as nvidia.com/gpu"
+	ResourceName string `json:"resourceName,omitempty"`
 }
 
 // WorkerPoolStatus is what is.

@@ -18,6 +18,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=inference.ringfleet.dev, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithKind("Accelerator"):
 		return &apiv1alpha1.AcceleratorApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Adapter"):
+		return &apiv1alpha1.AdapterApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Engine"):
 		return &apiv1alpha1.EngineApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EngineVariable"):
@@ -38,6 +40,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.InferenceRouterStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("LocalName"):
 		return &apiv1alpha1.LocalNameApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ModelMemory"):
+		return &apiv1alpha1.ModelMemoryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Parallelism"):
 		return &apiv1alpha1.ParallelismApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Ring"):

@@ -30,8 +30,32 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.AcceleratorKind
       default: CPU
+    - name: memoryMebibytes
+      type:
+        scalar: numeric
+    - name: product
+      type:
+        scalar: string
+    - name: resourceName
+      type:
+        scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.AcceleratorKind
   scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Adapter
+  map:
+    fields:
+    - name: digest
+      type:
+        scalar: string
+    - name: file
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+    - name: uri
+      type:
+        scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Engine
   map:
     fields:
@@ -132,6 +156,14 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceModelSpec
   map:
     fields:
+    - name: adapters
+      type:
+        list:
+          elementType:
+            namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Adapter
+          elementRelationship: associative
+          keys:
+          - name
     - name: aliases
       type:
         list:
@@ -202,6 +234,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: loadedReplicas
       type:
         scalar: numeric
+    - name: memory
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.ModelMemory
     - name: observedGeneration
       type:
         scalar: numeric
@@ -322,6 +357,27 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: name
       type:
         scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.ModelMemory
+  map:
+    fields:
+    - name: availableMebibytes
+      type:
+        scalar: numeric
+    - name: gpus
+      type:
+        scalar: numeric
+    - name: kvCacheMebibytes
+      type:
+        scalar: numeric
+    - name: neededMebibytes
+      type:
+        scalar: numeric
+    - name: otherMebibytes
+      type:
+        scalar: numeric
+    - name: weightsMebibytes
+      type:
+        scalar: numeric
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Parallelism
   map:
     fields:

@@ -57,12 +57,13 @@ type tool struct {
 var tools = []tool{
 	{name: "llama-batched-bench", sources: []string{"tools/batched-bench/*.cpp"}},
 	{name: "llama-server", sources: []string{"tools/server/*.cpp", "vendor/cpp-httplib/httplib.cpp", "ui/ui.cpp"},
-		unused: []string{"tools/mtmd/mtmd.cpp", "tools/mtmd/mtmd-[ahi]*.cpp", "tools/mtmd/clip.cpp", "tools/mtmd/models/*.cpp"}},
+		unused: []string{"tools/mtmd/mtmd.cpp", "tools/mtmd/mtmd-[ahi]*.cpp", "tools/mtmd/clip.cpp", "tools/mtmd/models/*.cpp",
+			"vendor/hash/hash.cpp", "vendor/hash/sha256/sha256.c"}},
 }
 
 // flags are those that llama.cpp's own build sets for these files.
 var flags = []string{
-	"-std=c++17", "-w", "-I.", "-Iui", "-Icommon", "-Iinclude", "-Iggml/include", "-Ivendor", "-Ivendor/cpp-httplib", "-Itools/mtmd",
+	"-w", "-I.", "-Iui", "-Icommon", "-Iinclude", "-Iggml/include", "-Ivendor", "-Ivendor/cpp-httplib", "-Ivendor/hash", "-Itools/mtmd",
 	"-DCPPHTTPLIB_FORM_URL_ENCODED_PAYLOAD_MAX_LENGTH=1048576", "-DCPPHTTPLIB_LISTEN_BACKLOG=512",
 	"-DCPPHTTPLIB_REQUEST_URI_MAX_LENGTH=32768", "-DCPPHTTPLIB_TCP_NODELAY=1",
 }
@@ -160,8 +161,12 @@ func (t tool) compile(ctx context.Context, tree, libraries, shared, out string) 
 			}
 			for _, file := range files {
 				objects = append(objects, file+".o")
+				language := "-std=c++17"
+				if strings.HasSuffix(file, ".c") {
+					language = "-xc"
+				}
 				group.Go(func() error {
-					return gcc(compiling, tree, append([]string{level, "-c", file, "-o", file + ".o"}, flags...)...)
+					return gcc(compiling, tree, append([]string{level, language, "-c", file, "-o", file + ".o"}, flags...)...)
 				})
 			}
 		}

@@ -9,10 +9,19 @@ import (
 // AcceleratorApplyConfiguration represents a declarative configuration of the Accelerator type for use
 // with apply.
 //
-// Accelerator says what computes.
+// Accelerator says what computes. How many GPUs a worker gets is the model's parallelism: tensor times pipeline.
 type AcceleratorApplyConfiguration struct {
 	// kind of accelerator.
 	Kind *apiv1alpha1.AcceleratorKind `json:"kind,omitempty"`
+	// product restricts workers to nodes whose label nvidia.com/gpu.product, which NVIDIA's feature discovery sets, has this
+	// value, for example NVIDIA-H100-80GB-HBM3.
+	Product *string `json:"product,omitempty"`
+	// memoryMebibytes is the memory of one GPU, by which the manager judges whether a model fits; a worker measures it
+	// itself. Known products have a default.
+	MemoryMebibytes *int32 `json:"memoryMebibytes,omitempty"`
+	// resourceName is the extended resource that workers ask for, for example nvidia.com/mig-3g.40gb. Defaults to
+	// nvidia.com/gpu.
+	ResourceName *string `json:"resourceName,omitempty"`
 }
 
 // AcceleratorApplyConfiguration constructs a declarative configuration of the Accelerator type for use with
@@ -26,5 +35,29 @@ func Accelerator() *AcceleratorApplyConfiguration {
 // If called multiple times, the Kind field is set to the value of the last call.
 func (b *AcceleratorApplyConfiguration) WithKind(value apiv1alpha1.AcceleratorKind) *AcceleratorApplyConfiguration {
 	b.Kind = &value
+	return b
+}
+
+// WithProduct sets the Product field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Product field is set to the value of the last call.
+func (b *AcceleratorApplyConfiguration) WithProduct(value string) *AcceleratorApplyConfiguration {
+	b.Product = &value
+	return b
+}
+
+// WithMemoryMebibytes sets the MemoryMebibytes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MemoryMebibytes field is set to the value of the last call.
+func (b *AcceleratorApplyConfiguration) WithMemoryMebibytes(value int32) *AcceleratorApplyConfiguration {
+	b.MemoryMebibytes = &value
+	return b
+}
+
+// WithResourceName sets the ResourceName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ResourceName field is set to the value of the last call.
+func (b *AcceleratorApplyConfiguration) WithResourceName(value string) *AcceleratorApplyConfiguration {
+	b.ResourceName = &value
 	return b
 }

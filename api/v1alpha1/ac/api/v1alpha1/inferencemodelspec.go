@@ -18,8 +18,10 @@ type InferenceModelSpecApplyConfiguration struct {
 	Weights *WeightsApplyConfiguration `json:"weights,omitempty"`
 	// engine says what runs the model, and how much of it at once.
 	Engine *EngineApplyConfiguration `json:"engine,omitempty"`
-	// parallelism splits the model over several GPUs of one worker.
+	// parallelism splits the model over several GPUs of one worker. Their number is tensor times pipeline.
 	Parallelism *ParallelismApplyConfiguration `json:"parallelism,omitempty"`
+	// adapters are LoRA adapters that every worker loads. Clients ask for one by its name, in place of the model's.
+	Adapters []AdapterApplyConfiguration `json:"adapters,omitempty"`
 	// poolRef names the WorkerPool whose workers serve the model. Defaults to the pool `default`, which is created when
 	// absent.
 	PoolRef *LocalNameApplyConfiguration `json:"poolRef,omitempty"`
@@ -85,6 +87,19 @@ func (b *InferenceModelSpecApplyConfiguration) WithEngine(value *EngineApplyConf
 // If called multiple times, the Parallelism field is set to the value of the last call.
 func (b *InferenceModelSpecApplyConfiguration) WithParallelism(value *ParallelismApplyConfiguration) *InferenceModelSpecApplyConfiguration {
 	b.Parallelism = value
+	return b
+}
+
+// WithAdapters adds the given value to the Adapters field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Adapters field.
+func (b *InferenceModelSpecApplyConfiguration) WithAdapters(values ...*AdapterApplyConfiguration) *InferenceModelSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithAdapters")
+		}
+		b.Adapters = append(b.Adapters, *values[i])
+	}
 	return b
 }
 

@@ -13,7 +13,7 @@ import (
 type InferenceModelStatusApplyConfiguration struct {
 	// observedGeneration is the generation of the spec that this status speaks of.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// conditions are Ready, Progressing, WeightsCached, RouterReady, NamesAccepted.
+	// conditions are Ready, Progressing, WeightsCached, MemoryFits, RouterReady, NamesAccepted.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// replicas is the number of worker pods that exist and are not being deleted.
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -29,9 +29,11 @@ type InferenceModelStatusApplyConfiguration struct {
 	Revision *string `json:"revision,omitempty"`
 	// engineArgs are the arguments that the engine's container is started with, where it has one of its own.
 	EngineArgs []string `json:"engineArgs,omitempty"`
-	// servedNames are the names under which routers serve the model: modelName and aliases, less those that an older
-	// model of the namespace has.
+	// servedNames are the names under which routers serve the model: modelName, aliases and the adapters' names, less those
+	// that an older model of the namespace has.
 	ServedNames []string `json:"servedNames,omitempty"`
+	// memory is what a worker needs of its memory, and what it has, once a worker has read the weights' header.
+	Memory *ModelMemoryApplyConfiguration `json:"memory,omitempty"`
 	// url is the base URL for OpenAI clients inside the cluster.
 	URL *string `json:"url,omitempty"`
 	// workers are those that are not in the ring yet, with what they do; at most 16.
@@ -130,6 +132,14 @@ func (b *InferenceModelStatusApplyConfiguration) WithServedNames(values ...strin
 	for i := range values {
 		b.ServedNames = append(b.ServedNames, values[i])
 	}
+	return b
+}
+
+// WithMemory sets the Memory field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Memory field is set to the value of the last call.
+func (b *InferenceModelStatusApplyConfiguration) WithMemory(value *ModelMemoryApplyConfiguration) *InferenceModelStatusApplyConfiguration {
+	b.Memory = value
 	return b
 }
 
