@@ -267,7 +267,9 @@ type Report struct {
 	Message string `protobuf:"bytes,12,opt,name=message,proto3" json:"message,omitempty"`
 	Load    *Load  `protobuf:"bytes,13,opt,name=load,proto3" json:"load,omitempty"`
 	// Counts up by one with every report of this instance.
-	Sequence      uint64 `protobuf:"varint,14,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence uint64 `protobuf:"varint,14,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What of the model decides how much memory it takes; absent until its head has been read, and where it can't be.
+	Shape         *ModelShape `protobuf:"bytes,15,opt,name=shape,proto3" json:"shape,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +402,379 @@ func (x *Report) GetSequence() uint64 {
 	return 0
 }
 
+func (x *Report) GetShape() *ModelShape {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+// ModelShape is what of a model decides how much memory it takes. Sizes are in numbers unless their name says bytes.
+type ModelShape struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For people; the name may be empty.
+	Name         string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Architecture string `protobuf:"bytes,2,opt,name=architecture,proto3" json:"architecture,omitempty"`
+	// What most of the weights are stored as, such as BF16 or Q4_K.
+	Type        string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
+	Parameters  uint64 `protobuf:"varint,4,opt,name=parameters,proto3" json:"parameters,omitempty"`
+	WeightBytes uint64 `protobuf:"varint,5,opt,name=weight_bytes,json=weightBytes,proto3" json:"weight_bytes,omitempty"`
+	// The size of the weights was worked out from a configuration; else it was read from the weights themselves.
+	Counted bool `protobuf:"varint,6,opt,name=counted,proto3" json:"counted,omitempty"`
+	// The token embeddings, and the matrix that makes logits; the same matrix where tied.
+	InputBytes  uint64 `protobuf:"varint,7,opt,name=input_bytes,json=inputBytes,proto3" json:"input_bytes,omitempty"`
+	OutputBytes uint64 `protobuf:"varint,8,opt,name=output_bytes,json=outputBytes,proto3" json:"output_bytes,omitempty"`
+	Tied        bool   `protobuf:"varint,9,opt,name=tied,proto3" json:"tied,omitempty"`
+	// Layers from the first to the last, equal neighbours together.
+	Layers []*LayerRun `protobuf:"bytes,10,rep,name=layers,proto3" json:"layers,omitempty"`
+	// The width between layers, and the widest of the dense layers' inner widths.
+	Embedding   uint32 `protobuf:"varint,11,opt,name=embedding,proto3" json:"embedding,omitempty"`
+	FeedForward uint32 `protobuf:"varint,12,opt,name=feed_forward,json=feedForward,proto3" json:"feed_forward,omitempty"`
+	// Attention heads of the layer that has most.
+	Heads uint32 `protobuf:"varint,13,opt,name=heads,proto3" json:"heads,omitempty"`
+	Vocab uint32 `protobuf:"varint,14,opt,name=vocab,proto3" json:"vocab,omitempty"`
+	// The most tokens that the model was trained for; 0: unknown.
+	Context uint32 `protobuf:"varint,15,opt,name=context,proto3" json:"context,omitempty"`
+	// Experts of a layer, how many of them a token uses, their width, and that of what runs beside them for every token.
+	Experts           uint32 `protobuf:"varint,16,opt,name=experts,proto3" json:"experts,omitempty"`
+	ExpertsUsed       uint32 `protobuf:"varint,17,opt,name=experts_used,json=expertsUsed,proto3" json:"experts_used,omitempty"`
+	ExpertFeedForward uint32 `protobuf:"varint,18,opt,name=expert_feed_forward,json=expertFeedForward,proto3" json:"expert_feed_forward,omitempty"`
+	SharedFeedForward uint32 `protobuf:"varint,19,opt,name=shared_feed_forward,json=sharedFeedForward,proto3" json:"shared_feed_forward,omitempty"`
+	// Present for models with compressed attention.
+	Mla           *CompressedAttention `protobuf:"bytes,20,opt,name=mla,proto3" json:"mla,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelShape) Reset() {
+	*x = ModelShape{}
+	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelShape) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelShape) ProtoMessage() {}
+
+func (x *ModelShape) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelShape.ProtoReflect.Descriptor instead.
+func (*ModelShape) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ModelShape) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ModelShape) GetArchitecture() string {
+	if x != nil {
+		return x.Architecture
+	}
+	return ""
+}
+
+func (x *ModelShape) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *ModelShape) GetParameters() uint64 {
+	if x != nil {
+		return x.Parameters
+	}
+	return 0
+}
+
+func (x *ModelShape) GetWeightBytes() uint64 {
+	if x != nil {
+		return x.WeightBytes
+	}
+	return 0
+}
+
+func (x *ModelShape) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
+func (x *ModelShape) GetInputBytes() uint64 {
+	if x != nil {
+		return x.InputBytes
+	}
+	return 0
+}
+
+func (x *ModelShape) GetOutputBytes() uint64 {
+	if x != nil {
+		return x.OutputBytes
+	}
+	return 0
+}
+
+func (x *ModelShape) GetTied() bool {
+	if x != nil {
+		return x.Tied
+	}
+	return false
+}
+
+func (x *ModelShape) GetLayers() []*LayerRun {
+	if x != nil {
+		return x.Layers
+	}
+	return nil
+}
+
+func (x *ModelShape) GetEmbedding() uint32 {
+	if x != nil {
+		return x.Embedding
+	}
+	return 0
+}
+
+func (x *ModelShape) GetFeedForward() uint32 {
+	if x != nil {
+		return x.FeedForward
+	}
+	return 0
+}
+
+func (x *ModelShape) GetHeads() uint32 {
+	if x != nil {
+		return x.Heads
+	}
+	return 0
+}
+
+func (x *ModelShape) GetVocab() uint32 {
+	if x != nil {
+		return x.Vocab
+	}
+	return 0
+}
+
+func (x *ModelShape) GetContext() uint32 {
+	if x != nil {
+		return x.Context
+	}
+	return 0
+}
+
+func (x *ModelShape) GetExperts() uint32 {
+	if x != nil {
+		return x.Experts
+	}
+	return 0
+}
+
+func (x *ModelShape) GetExpertsUsed() uint32 {
+	if x != nil {
+		return x.ExpertsUsed
+	}
+	return 0
+}
+
+func (x *ModelShape) GetExpertFeedForward() uint32 {
+	if x != nil {
+		return x.ExpertFeedForward
+	}
+	return 0
+}
+
+func (x *ModelShape) GetSharedFeedForward() uint32 {
+	if x != nil {
+		return x.SharedFeedForward
+	}
+	return 0
+}
+
+func (x *ModelShape) GetMla() *CompressedAttention {
+	if x != nil {
+		return x.Mla
+	}
+	return nil
+}
+
+// LayerRun is a number of equal layers that follow each other.
+type LayerRun struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Count uint32                 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// How many heads a layer caches; 0: it uses another layer's cache. The widths of a cached key and value.
+	KvHeads     uint32 `protobuf:"varint,2,opt,name=kv_heads,json=kvHeads,proto3" json:"kv_heads,omitempty"`
+	KeyLength   uint32 `protobuf:"varint,3,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
+	ValueLength uint32 `protobuf:"varint,4,opt,name=value_length,json=valueLength,proto3" json:"value_length,omitempty"`
+	// How many tokens back it looks; 0: all.
+	Window uint32 `protobuf:"varint,5,opt,name=window,proto3" json:"window,omitempty"`
+	// The size of one layer's weights.
+	Bytes         uint64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LayerRun) Reset() {
+	*x = LayerRun{}
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LayerRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LayerRun) ProtoMessage() {}
+
+func (x *LayerRun) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LayerRun.ProtoReflect.Descriptor instead.
+func (*LayerRun) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *LayerRun) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *LayerRun) GetKvHeads() uint32 {
+	if x != nil {
+		return x.KvHeads
+	}
+	return 0
+}
+
+func (x *LayerRun) GetKeyLength() uint32 {
+	if x != nil {
+		return x.KeyLength
+	}
+	return 0
+}
+
+func (x *LayerRun) GetValueLength() uint32 {
+	if x != nil {
+		return x.ValueLength
+	}
+	return 0
+}
+
+func (x *LayerRun) GetWindow() uint32 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *LayerRun) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// CompressedAttention are the sizes of multi-head latent attention before compression.
+type CompressedAttention struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The width of the compressed key and value, and that of the part of the key with positions.
+	Rank uint32 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	Rope uint32 `protobuf:"varint,2,opt,name=rope,proto3" json:"rope,omitempty"`
+	// The widths of a head.
+	KeyLength     uint32 `protobuf:"varint,3,opt,name=key_length,json=keyLength,proto3" json:"key_length,omitempty"`
+	ValueLength   uint32 `protobuf:"varint,4,opt,name=value_length,json=valueLength,proto3" json:"value_length,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CompressedAttention) Reset() {
+	*x = CompressedAttention{}
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CompressedAttention) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CompressedAttention) ProtoMessage() {}
+
+func (x *CompressedAttention) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CompressedAttention.ProtoReflect.Descriptor instead.
+func (*CompressedAttention) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *CompressedAttention) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *CompressedAttention) GetRope() uint32 {
+	if x != nil {
+		return x.Rope
+	}
+	return 0
+}
+
+func (x *CompressedAttention) GetKeyLength() uint32 {
+	if x != nil {
+		return x.KeyLength
+	}
+	return 0
+}
+
+func (x *CompressedAttention) GetValueLength() uint32 {
+	if x != nil {
+		return x.ValueLength
+	}
+	return 0
+}
+
 // Load is how busy a worker is. Absent values are unknown, never zero.
 type Load struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -428,7 +803,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +815,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +828,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -592,7 +967,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +979,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +992,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GenerateRequest) GetExpectedInstanceId() string {
@@ -814,7 +1189,7 @@ type ChatPrompt struct {
 
 func (x *ChatPrompt) Reset() {
 	*x = ChatPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +1201,7 @@ func (x *ChatPrompt) String() string {
 func (*ChatPrompt) ProtoMessage() {}
 
 func (x *ChatPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +1214,7 @@ func (x *ChatPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatPrompt.ProtoReflect.Descriptor instead.
 func (*ChatPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ChatPrompt) GetMessages() []byte {
@@ -866,7 +1241,7 @@ type TextPrompt struct {
 
 func (x *TextPrompt) Reset() {
 	*x = TextPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -878,7 +1253,7 @@ func (x *TextPrompt) String() string {
 func (*TextPrompt) ProtoMessage() {}
 
 func (x *TextPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -891,7 +1266,7 @@ func (x *TextPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextPrompt.ProtoReflect.Descriptor instead.
 func (*TextPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TextPrompt) GetText() string {
@@ -911,7 +1286,7 @@ type TokenPrompt struct {
 
 func (x *TokenPrompt) Reset() {
 	*x = TokenPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1298,7 @@ func (x *TokenPrompt) String() string {
 func (*TokenPrompt) ProtoMessage() {}
 
 func (x *TokenPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1311,7 @@ func (x *TokenPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenPrompt.ProtoReflect.Descriptor instead.
 func (*TokenPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TokenPrompt) GetTokens() []uint32 {
@@ -972,7 +1347,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1359,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1372,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Sampling) GetTemperature() float64 {
@@ -1078,7 +1453,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1465,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1478,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GenerateResponse) GetEvent() isGenerateResponse_Event {
@@ -1173,7 +1548,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1185,7 +1560,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1198,7 +1573,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Accepted) GetInstanceId() string {
@@ -1233,7 +1608,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1245,7 +1620,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1258,7 +1633,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Delta) GetText() string {
@@ -1316,7 +1691,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1703,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1716,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ToolCall) GetIndex() uint32 {
@@ -1386,7 +1761,7 @@ type Logprob struct {
 
 func (x *Logprob) Reset() {
 	*x = Logprob{}
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1773,7 @@ func (x *Logprob) String() string {
 func (*Logprob) ProtoMessage() {}
 
 func (x *Logprob) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1786,7 @@ func (x *Logprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logprob.ProtoReflect.Descriptor instead.
 func (*Logprob) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Logprob) GetToken() uint32 {
@@ -1454,7 +1829,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1841,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1854,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finish) GetReason() FinishReason {
@@ -1516,7 +1891,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1903,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1916,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -1580,7 +1955,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1967,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1980,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EmbedRequest) GetExpectedInstanceId() string {
@@ -1657,7 +2032,7 @@ type EmbedInput struct {
 
 func (x *EmbedInput) Reset() {
 	*x = EmbedInput{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +2044,7 @@ func (x *EmbedInput) String() string {
 func (*EmbedInput) ProtoMessage() {}
 
 func (x *EmbedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +2057,7 @@ func (x *EmbedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedInput.ProtoReflect.Descriptor instead.
 func (*EmbedInput) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EmbedInput) GetInput() isEmbedInput_Input {
@@ -1737,7 +2112,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1749,7 +2124,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1762,7 +2137,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EmbedResponse) GetVectors() []*Vector {
@@ -1789,7 +2164,7 @@ type Vector struct {
 
 func (x *Vector) Reset() {
 	*x = Vector{}
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1801,7 +2176,7 @@ func (x *Vector) String() string {
 func (*Vector) ProtoMessage() {}
 
 func (x *Vector) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1814,7 +2189,7 @@ func (x *Vector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vector.ProtoReflect.Descriptor instead.
 func (*Vector) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Vector) GetValues() []float32 {
@@ -1838,7 +2213,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2225,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2238,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TokenizeRequest) GetPrompt() isTokenizeRequest_Prompt {
@@ -1917,7 +2292,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1929,7 +2304,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1942,7 +2317,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TokenizeResponse) GetTokens() []uint32 {
@@ -1963,7 +2338,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2350,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2363,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainRequest) GetExpectedInstanceId() string {
@@ -2008,7 +2383,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2395,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2408,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainResponse) GetInFlight() uint32 {
@@ -2049,7 +2424,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"\x16worker/v1/worker.proto\x12\x13ringfleet.worker.v1\"C\n" +
 	"\fWatchRequest\x123\n" +
-	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xdf\x03\n" +
+	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\x96\x04\n" +
 	"\x06Report\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2066,8 +2441,49 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x06reason\x18\v \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\f \x01(\tR\amessage\x12-\n" +
 	"\x04load\x18\r \x01(\v2\x19.ringfleet.worker.v1.LoadR\x04load\x12\x1a\n" +
-	"\bsequence\x18\x0e \x01(\x04R\bsequenceB\x13\n" +
-	"\x11_progress_percent\"\xe9\x05\n" +
+	"\bsequence\x18\x0e \x01(\x04R\bsequence\x125\n" +
+	"\x05shape\x18\x0f \x01(\v2\x1f.ringfleet.worker.v1.ModelShapeR\x05shapeB\x13\n" +
+	"\x11_progress_percent\"\xa4\x05\n" +
+	"\n" +
+	"ModelShape\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
+	"\farchitecture\x18\x02 \x01(\tR\farchitecture\x12\x12\n" +
+	"\x04type\x18\x03 \x01(\tR\x04type\x12\x1e\n" +
+	"\n" +
+	"parameters\x18\x04 \x01(\x04R\n" +
+	"parameters\x12!\n" +
+	"\fweight_bytes\x18\x05 \x01(\x04R\vweightBytes\x12\x18\n" +
+	"\acounted\x18\x06 \x01(\bR\acounted\x12\x1f\n" +
+	"\vinput_bytes\x18\a \x01(\x04R\n" +
+	"inputBytes\x12!\n" +
+	"\foutput_bytes\x18\b \x01(\x04R\voutputBytes\x12\x12\n" +
+	"\x04tied\x18\t \x01(\bR\x04tied\x125\n" +
+	"\x06layers\x18\n" +
+	" \x03(\v2\x1d.ringfleet.worker.v1.LayerRunR\x06layers\x12\x1c\n" +
+	"\tembedding\x18\v \x01(\rR\tembedding\x12!\n" +
+	"\ffeed_forward\x18\f \x01(\rR\vfeedForward\x12\x14\n" +
+	"\x05heads\x18\r \x01(\rR\x05heads\x12\x14\n" +
+	"\x05vocab\x18\x0e \x01(\rR\x05vocab\x12\x18\n" +
+	"\acontext\x18\x0f \x01(\rR\acontext\x12\x18\n" +
+	"\aexperts\x18\x10 \x01(\rR\aexperts\x12!\n" +
+	"\fexperts_used\x18\x11 \x01(\rR\vexpertsUsed\x12.\n" +
+	"\x13expert_feed_forward\x18\x12 \x01(\rR\x11expertFeedForward\x12.\n" +
+	"\x13shared_feed_forward\x18\x13 \x01(\rR\x11sharedFeedForward\x12:\n" +
+	"\x03mla\x18\x14 \x01(\v2(.ringfleet.worker.v1.CompressedAttentionR\x03mla\"\xab\x01\n" +
+	"\bLayerRun\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\x12\x19\n" +
+	"\bkv_heads\x18\x02 \x01(\rR\akvHeads\x12\x1d\n" +
+	"\n" +
+	"key_length\x18\x03 \x01(\rR\tkeyLength\x12!\n" +
+	"\fvalue_length\x18\x04 \x01(\rR\vvalueLength\x12\x16\n" +
+	"\x06window\x18\x05 \x01(\rR\x06window\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\"\x7f\n" +
+	"\x13CompressedAttention\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\rR\x04rank\x12\x12\n" +
+	"\x04rope\x18\x02 \x01(\rR\x04rope\x12\x1d\n" +
+	"\n" +
+	"key_length\x18\x03 \x01(\rR\tkeyLength\x12!\n" +
+	"\fvalue_length\x18\x04 \x01(\rR\vvalueLength\"\xe9\x05\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12#\n" +
@@ -2252,74 +2668,80 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_worker_v1_worker_proto_goTypes = []any{
-	(Stage)(0),               // 0: ringfleet.worker.v1.Stage
-	(ResponseFormat)(0),      // 1: ringfleet.worker.v1.ResponseFormat
-	(FinishReason)(0),        // 2: ringfleet.worker.v1.FinishReason
-	(*WatchRequest)(nil),     // 3: ringfleet.worker.v1.WatchRequest
-	(*Report)(nil),           // 4: ringfleet.worker.v1.Report
-	(*Load)(nil),             // 5: ringfleet.worker.v1.Load
-	(*GenerateRequest)(nil),  // 6: ringfleet.worker.v1.GenerateRequest
-	(*ChatPrompt)(nil),       // 7: ringfleet.worker.v1.ChatPrompt
-	(*TextPrompt)(nil),       // 8: ringfleet.worker.v1.TextPrompt
-	(*TokenPrompt)(nil),      // 9: ringfleet.worker.v1.TokenPrompt
-	(*Sampling)(nil),         // 10: ringfleet.worker.v1.Sampling
-	(*GenerateResponse)(nil), // 11: ringfleet.worker.v1.GenerateResponse
-	(*Accepted)(nil),         // 12: ringfleet.worker.v1.Accepted
-	(*Delta)(nil),            // 13: ringfleet.worker.v1.Delta
-	(*ToolCall)(nil),         // 14: ringfleet.worker.v1.ToolCall
-	(*Logprob)(nil),          // 15: ringfleet.worker.v1.Logprob
-	(*Finish)(nil),           // 16: ringfleet.worker.v1.Finish
-	(*Usage)(nil),            // 17: ringfleet.worker.v1.Usage
-	(*EmbedRequest)(nil),     // 18: ringfleet.worker.v1.EmbedRequest
-	(*EmbedInput)(nil),       // 19: ringfleet.worker.v1.EmbedInput
-	(*EmbedResponse)(nil),    // 20: ringfleet.worker.v1.EmbedResponse
-	(*Vector)(nil),           // 21: ringfleet.worker.v1.Vector
-	(*TokenizeRequest)(nil),  // 22: ringfleet.worker.v1.TokenizeRequest
-	(*TokenizeResponse)(nil), // 23: ringfleet.worker.v1.TokenizeResponse
-	(*DrainRequest)(nil),     // 24: ringfleet.worker.v1.DrainRequest
-	(*DrainResponse)(nil),    // 25: ringfleet.worker.v1.DrainResponse
-	nil,                      // 26: ringfleet.worker.v1.Sampling.LogitBiasEntry
+	(Stage)(0),                  // 0: ringfleet.worker.v1.Stage
+	(ResponseFormat)(0),         // 1: ringfleet.worker.v1.ResponseFormat
+	(FinishReason)(0),           // 2: ringfleet.worker.v1.FinishReason
+	(*WatchRequest)(nil),        // 3: ringfleet.worker.v1.WatchRequest
+	(*Report)(nil),              // 4: ringfleet.worker.v1.Report
+	(*ModelShape)(nil),          // 5: ringfleet.worker.v1.ModelShape
+	(*LayerRun)(nil),            // 6: ringfleet.worker.v1.LayerRun
+	(*CompressedAttention)(nil), // 7: ringfleet.worker.v1.CompressedAttention
+	(*Load)(nil),                // 8: ringfleet.worker.v1.Load
+	(*GenerateRequest)(nil),     // 9: ringfleet.worker.v1.GenerateRequest
+	(*ChatPrompt)(nil),          // 10: ringfleet.worker.v1.ChatPrompt
+	(*TextPrompt)(nil),          // 11: ringfleet.worker.v1.TextPrompt
+	(*TokenPrompt)(nil),         // 12: ringfleet.worker.v1.TokenPrompt
+	(*Sampling)(nil),            // 13: ringfleet.worker.v1.Sampling
+	(*GenerateResponse)(nil),    // 14: ringfleet.worker.v1.GenerateResponse
+	(*Accepted)(nil),            // 15: ringfleet.worker.v1.Accepted
+	(*Delta)(nil),               // 16: ringfleet.worker.v1.Delta
+	(*ToolCall)(nil),            // 17: ringfleet.worker.v1.ToolCall
+	(*Logprob)(nil),             // 18: ringfleet.worker.v1.Logprob
+	(*Finish)(nil),              // 19: ringfleet.worker.v1.Finish
+	(*Usage)(nil),               // 20: ringfleet.worker.v1.Usage
+	(*EmbedRequest)(nil),        // 21: ringfleet.worker.v1.EmbedRequest
+	(*EmbedInput)(nil),          // 22: ringfleet.worker.v1.EmbedInput
+	(*EmbedResponse)(nil),       // 23: ringfleet.worker.v1.EmbedResponse
+	(*Vector)(nil),              // 24: ringfleet.worker.v1.Vector
+	(*TokenizeRequest)(nil),     // 25: ringfleet.worker.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),    // 26: ringfleet.worker.v1.TokenizeResponse
+	(*DrainRequest)(nil),        // 27: ringfleet.worker.v1.DrainRequest
+	(*DrainResponse)(nil),       // 28: ringfleet.worker.v1.DrainResponse
+	nil,                         // 29: ringfleet.worker.v1.Sampling.LogitBiasEntry
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	0,  // 0: ringfleet.worker.v1.Report.stage:type_name -> ringfleet.worker.v1.Stage
-	5,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
-	7,  // 2: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	8,  // 3: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	9,  // 4: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	10, // 5: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
-	1,  // 6: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
-	26, // 7: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
-	12, // 8: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
-	13, // 9: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
-	16, // 10: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
-	14, // 11: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
-	15, // 12: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
-	15, // 13: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
-	2,  // 14: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
-	17, // 15: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
-	19, // 16: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
-	8,  // 17: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
-	9,  // 18: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	21, // 19: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
-	7,  // 20: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	8,  // 21: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	3,  // 22: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
-	6,  // 23: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
-	18, // 24: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
-	22, // 25: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
-	24, // 26: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
-	4,  // 27: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
-	11, // 28: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
-	20, // 29: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
-	23, // 30: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
-	25, // 31: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
-	27, // [27:32] is the sub-list for method output_type
-	22, // [22:27] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	8,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
+	5,  // 2: ringfleet.worker.v1.Report.shape:type_name -> ringfleet.worker.v1.ModelShape
+	6,  // 3: ringfleet.worker.v1.ModelShape.layers:type_name -> ringfleet.worker.v1.LayerRun
+	7,  // 4: ringfleet.worker.v1.ModelShape.mla:type_name -> ringfleet.worker.v1.CompressedAttention
+	10, // 5: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	11, // 6: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	12, // 7: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	13, // 8: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
+	1,  // 9: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
+	29, // 10: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
+	15, // 11: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
+	16, // 12: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
+	19, // 13: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
+	17, // 14: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
+	18, // 15: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
+	18, // 16: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
+	2,  // 17: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
+	20, // 18: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
+	22, // 19: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
+	11, // 20: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
+	12, // 21: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	24, // 22: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
+	10, // 23: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	11, // 24: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	3,  // 25: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
+	9,  // 26: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
+	21, // 27: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
+	25, // 28: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
+	27, // 29: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
+	4,  // 30: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
+	14, // 31: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
+	23, // 32: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
+	26, // 33: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
+	28, // 34: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
+	30, // [30:35] is the sub-list for method output_type
+	25, // [25:30] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -2328,23 +2750,23 @@ func file_worker_v1_worker_proto_init() {
 		return
 	}
 	file_worker_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[2].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[3].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Text)(nil),
 		(*GenerateRequest_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[8].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[10].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{
 		(*GenerateResponse_Accepted)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_Finish)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[16].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[19].OneofWrappers = []any{
 		(*EmbedInput_Text)(nil),
 		(*EmbedInput_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[19].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[22].OneofWrappers = []any{
 		(*TokenizeRequest_Chat)(nil),
 		(*TokenizeRequest_Text)(nil),
 	}
@@ -2354,7 +2776,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   24,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
