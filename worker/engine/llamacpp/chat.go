@@ -96,9 +96,9 @@ func object(d *json.Decoder, depth int) (jinja.Value, error) {
 	return dict, err
 }
 
-// messagesOf reads messages as a template wants them: contents of text parts are joined unless it takes parts, and the
-// arguments of tool calls, which OpenAI sends as a string of JSON, are objects.
-func messagesOf(text []byte, parts bool) (jinja.Value, error) {
+// messagesOf reads messages as a template wants them: contents of text parts are joined unless it takes parts, and calls of
+// tools are as calls says.
+func messagesOf(text []byte, parts bool, calls *history) (jinja.Value, error) {
 	messages, err := parse(text)
 	if err != nil {
 		return messages, invalid("messages", "they are no JSON: %v", err)
@@ -113,8 +113,8 @@ func messagesOf(text []byte, parts bool) (jinja.Value, error) {
 		if err := content(m.AsDict(), i, parts); err != nil {
 			return messages, err
 		}
-		arguments(m.AsDict())
 	}
+	calls.apply(messages.AsList().Items)
 	return messages, nil
 }
 
@@ -140,30 +140,6 @@ func content(message *jinja.Dict, at int, parts bool) error {
 		message.Set("content", jinja.NewString(strings.Join(texts, "\n")))
 	}
 	return nil
-}
-
-// arguments makes objects of the arguments of a message's tool calls where they are JSON of one.
-func arguments(message *jinja.Dict) {
-	calls, _ := message.Get("tool_calls")
-	if !calls.IsList() {
-		return
-	}
-	for _, call := range calls.AsList().Items {
-		if !call.IsDict() {
-			continue
-		}
-		function, _ := call.AsDict().Get("function")
-		if !function.IsDict() {
-			continue
-		}
-		a, _ := function.AsDict().Get("arguments")
-		if !a.IsString() {
-			continue
-		}
-		if v, err := parse([]byte(a.AsString())); err == nil && v.IsDict() {
-			function.AsDict().Set("arguments", v)
-		}
-	}
 }
 
 // toolsOf reads tools; none is the template's none.

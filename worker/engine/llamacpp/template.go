@@ -19,6 +19,7 @@ type template struct {
 	// parts: the template takes a content that is a list of parts; else texts are joined for it. tools: it shows the model
 	// the tools.
 	parts, tools bool
+	history      history
 	// dialect is how the model answers; ends: it depends on how the prompt ends.
 	dialect dialect.Dialect
 	ends    bool
@@ -43,6 +44,7 @@ func newTemplate(source, model, bos, eos string) (t *template) {
 	}
 	t.parts, t.tools = t.takesParts(), t.takesTools()
 	t.dialect = dialect.Detect(source)
+	t.history = t.learn()
 	for _, mark := range t.dialect.Markup() {
 		t.ends = t.ends || t.dialect.After(mark) != t.dialect.After("")
 	}
@@ -112,7 +114,7 @@ func (t *template) render(c engine.Chat) (string, error) {
 	if t.broken != "" {
 		return "", invalid("messages", "the model %s can't chat: of a chat template, %s; send a prompt of text instead", t.model, t.broken)
 	}
-	messages, err := messagesOf(c.Messages, t.parts)
+	messages, err := messagesOf(c.Messages, t.parts, &t.history)
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,276 @@
+package llamacpp
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/ardanlabs/jinja"
+)
+
+// history is how a template wants the calls of tools that a conversation brings back. OpenAI says how clients send them:
+// arguments as the text of JSON, a content that may be missing, and ids of any kind.
+type history struct {
+	// text: arguments stay text, because the template joins them to other text. Else they are objects.
+	text bool
+	// content that a message with calls and without a text must have; nil: any that says nothing.
+	content *jinja.Value
+	ids     idForm
+}
+
+// idForm is a form of a call's id.
+type idForm int
+
+const (
+	// anyID is what the client sent.
+	anyID idForm = iota
+	// shortID is nine letters and digits.
+	shortID
+	// countedID is functions.name:n, where n counts the calls of the conversation from 0.
+	countedID
+	// countedEachID is the same, but n counts those of a message. The template writes the ids of calls itself, and only
+	// those of results as they are given.
+	countedEachID
+)
+
+// The calls of the conversations that are tried. The long id is as the scheduler makes them.
+const (
+	triedKey, triedValue = "k" + needle, "v" + needle
+	triedArguments       = `{"` + triedKey + `": "` + triedValue + `"}`
+	longTriedID          = "call_0123456789abcdef01234567"
+	shortTriedID         = "call00001"
+)
+
+// learn tries how the template wants calls. What no trial shows is left as clients send it.
+func (t *template) learn() history {
+	var h history
+	object, text := jinja.NewDict(), jinja.NewString(triedArguments)
+	object.AsDict().Set(triedKey, jinja.NewString(triedValue))
+	void, none := jinja.NewString(""), jinja.None()
+	tried := func(arguments, content jinja.Value, id string) bool {
+		out, err := t.execute(t.conversation(arguments, content, id), jinja.None())
+		switch {
+		case err != nil, content.IsNone() && strings.Contains(out, "None"): // which is what the template makes of no content
+			return false
+		case arguments.IsString():
+			return strings.Contains(out, triedArguments)
+		}
+		return strings.Contains(out, triedValue) && !strings.Contains(out, "'"+triedKey+"'") // not JSON, but as Python prints it
+	}
+	for _, arguments := range []jinja.Value{object, text} {
+		for _, id := range []string{longTriedID, shortTriedID} {
+			asNone, asVoid := tried(arguments, none, id), tried(arguments, void, id)
+			if !asNone && !asVoid {
+				continue
+			}
+			h.text = arguments.IsString()
+			switch {
+			case !asVoid:
+				h.content = &none
+			case !asNone:
+				h.content = &void
+			}
+			if id == shortTriedID {
+				h.ids = shortID
+			}
+			return t.counted(h)
+		}
+	}
+	return t.counted(h)
+}
+
+// counted adds to h that the model counts its calls, if it does.
+func (t *template) counted(h history) history {
+	if t.dialect.Name() != "kimi-k2" {
+		return h
+	}
+	h.ids = countedID
+	arguments, content := jinja.NewDict(), jinja.NewString("")
+	messages := t.conversation(arguments, content, longTriedID).AsList().Items
+	out, err := t.execute(jinja.NewList(append(messages[:len(messages):len(messages)], messages[1:]...)), jinja.None())
+	if err == nil && strings.Count(out, "functions."+needle+":0<|tool_call_argument_begin|>") > 1 {
+		h.ids = countedEachID
+	}
+	return h
+}
+
+// conversation is one in which a tool was called.
+func (t *template) conversation(arguments, content jinja.Value, id string) jinja.Value {
+	message := func(role string, content jinja.Value) *jinja.Value {
+		m := jinja.NewDict()
+		m.AsDict().Set("role", jinja.NewString(role))
+		m.AsDict().Set("content", content)
+		return &m
+	}
+	text := jinja.NewString("x")
+	asked := text
+	if t.parts {
+		part := jinja.NewDict()
+		part.AsDict().Set("type", jinja.NewString("text"))
+		part.AsDict().Set("text", text)
+		asked = jinja.NewList([]jinja.Value{part})
+	}
+	function, call := jinja.NewDict(), jinja.NewDict()
+	function.AsDict().Set("name", jinja.NewString(needle))
+	function.AsDict().Set("arguments", arguments)
+	call.AsDict().Set("id", jinja.NewString(id))
+	call.AsDict().Set("type", jinja.NewString("function"))
+	call.AsDict().Set("function", function)
+	calls, result := message("assistant", content), message("tool", text)
+	calls.AsDict().Set("tool_calls", jinja.NewList([]jinja.Value{call}))
+	result.AsDict().Set("tool_call_id", jinja.NewString(id))
+	return jinja.NewList([]jinja.Value{*message("user", asked), *calls, *result, *message("assistant", text), *message("user", asked)})
+}
+
+// apply makes the calls in messages, which are objects, what the template wants.
+func (h *history) apply(messages []jinja.Value) {
+	ids := counter{form: h.ids}
+	if h.ids == countedID && counts(messages) {
+		ids.form = anyID
+	}
+	for _, m := range messages {
+		message := m.AsDict()
+		ids.result(message)
+		calls := callsOf(message)
+		if len(calls) == 0 {
+			continue
+		}
+		if c, _ := message.Get("content"); h.content != nil && (!c.IsString() && !c.IsList() || c.IsString() && c.AsString() == "") {
+			message.Set("content", *h.content)
+		}
+		ids.begin()
+		for _, call := range calls {
+			f, _ := call.Get("function")
+			if !f.IsDict() {
+				continue
+			}
+			ids.call(call, f.AsDict())
+			h.arguments(f.AsDict())
+		}
+	}
+}
+
+// arguments makes a function's arguments text or an object. What is no JSON of an object stays as it is.
+func (h *history) arguments(function *jinja.Dict) {
+	a, found := function.Get("arguments")
+	if found && a.IsString() && strings.TrimSpace(a.AsString()) == "" {
+		a = jinja.NewString("{}") // how some clients write that there are none
+		function.Set("arguments", a)
+	}
+	switch {
+	case h.text && a.IsDict():
+		if text, err := jsonText(a); err == nil {
+			function.Set("arguments", jinja.NewString(text))
+		}
+	case !h.text && a.IsString():
+		if v, err := parse([]byte(a.AsString())); err == nil && v.IsDict() {
+			function.Set("arguments", v)
+		}
+	}
+}
+
+// callsOf returns the calls of a message that are objects.
+func callsOf(message *jinja.Dict) (out []*jinja.Dict) {
+	calls, _ := message.Get("tool_calls")
+	if !calls.IsList() {
+		return nil
+	}
+	for _, call := range calls.AsList().Items {
+		if call.IsDict() {
+			out = append(out, call.AsDict())
+		}
+	}
+	return out
+}
+
+// counts reports whether the id of every call in messages has the form that countedID has.
+func counts(messages []jinja.Value) bool {
+	for _, m := range messages {
+		for _, call := range callsOf(m.AsDict()) {
+			f, _ := call.Get("function")
+			if !f.IsDict() {
+				continue
+			}
+			n, ok := strings.CutPrefix(textOf(call, "id"), "functions."+textOf(f.AsDict(), "name")+":")
+			if _, err := strconv.ParseUint(n, 10, 31); !ok || err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// counter gives calls and their results ids of a form.
+type counter struct {
+	form  idForm
+	next  int
+	given map[string]string // by the id that the client gave last
+}
+
+// begin begins a message.
+func (c *counter) begin() {
+	if c.form == countedEachID {
+		c.next = 0
+	}
+}
+
+func (c *counter) call(call, function *jinja.Dict) {
+	old, id := textOf(call, "id"), ""
+	switch c.form {
+	case anyID:
+		return
+	case shortID:
+		id = short(old, c.next)
+	case countedID, countedEachID:
+		id = fmt.Sprintf("functions.%s:%d", textOf(function, "name"), c.next)
+	}
+	c.next++
+	if c.given == nil {
+		c.given = map[string]string{}
+	}
+	c.given[old] = id
+	call.Set("id", jinja.NewString(id))
+}
+
+// result gives the result of a call the id of that call.
+func (c *counter) result(message *jinja.Dict) {
+	if id, known := c.given[textOf(message, "tool_call_id")]; known {
+		message.Set("tool_call_id", jinja.NewString(id))
+	}
+}
+
+// short returns id if it has the form of shortID, and else one of that form that is made of it, or of the place of a call
+// that has none.
+func short(id string, place int) string {
+	const length = len(shortTriedID)
+	if len(id) == length && strings.Trim(id, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz") == "" {
+		return id
+	}
+	if id == "" {
+		id = strconv.Itoa(place)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])[:length]
+}
+
+// textOf returns a member that is text, or "".
+func textOf(d *jinja.Dict, key string) string {
+	if v, _ := d.Get(key); v.IsString() {
+		return v.AsString()
+	}
+	return ""
+}
+
+// jsonText writes a value as templates do.
+func jsonText(v jinja.Value) (string, error) {
+	t, err := toJSON()
+	if err != nil {
+		return "", err
+	}
+	return t.RenderValues(map[string]jinja.Value{"value": v})
+}
+
+var toJSON = sync.OnceValues(func() (*jinja.Template, error) { return jinja.Compile("{{ value | tojson }}") })
