@@ -53,7 +53,7 @@ func (t *template) learn() history {
 	tried := func(arguments, content jinja.Value, id string) bool {
 		out, err := t.execute(t.conversation(arguments, content, id), jinja.None())
 		switch {
-		case err != nil, content.IsNone() && strings.Contains(out, "None"): // which is what the template makes of no content
+		case err != nil:
 			return false
 		case arguments.IsString():
 			return strings.Contains(out, triedArguments)

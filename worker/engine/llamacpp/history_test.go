@@ -53,13 +53,10 @@ func TestCallsComeBackAsTheTemplateWantsThem(t *testing.T) {
 			`{% for m in messages %}{% if m.content is none %}{% for c in m.tool_calls %}` + asText + `{% endfor %}{% endif %}{% endfor %}`,
 			`""`, sentText, `weather({"city":"Bad \"Ems\"","n":[1,null,"}\u00e9"]})now({})now({})`},
 		"where the content must be text": {
-			`{% for m in messages %}{{ m.content + ':' }}{% for c in m.tool_calls %}` + asJSON + `{% endfor %}{% endfor %}`,
-			`null`, `"{}"`, `Weather?::weather({})now({})noon:sunny::now({})one:two:`},
-		"where no content would be printed": {
-			`{% for m in messages %}{{ m.content }}:{% for c in m.tool_calls %}` + asJSON + `{% endfor %}{% endfor %}`,
+			`{% for m in messages %}{{ m.content.strip() + ':' }}{% for c in m.tool_calls %}` + asJSON + `{% endfor %}{% endfor %}`,
 			`null`, `"{}"`, `Weather?::weather({})now({})noon:sunny::now({})one:two:`},
 		"a text beside calls stays": {
-			`{% for m in messages %}{{ m.content + ':' }}{% for c in m.tool_calls %}` + asJSON + `{% endfor %}{% endfor %}`,
+			`{% for m in messages %}{{ m.content.strip() + ':' }}{% for c in m.tool_calls %}` + asJSON + `{% endfor %}{% endfor %}`,
 			`"I look."`, `"{}"`, `Weather?:I look.:weather({})now({})noon:sunny:I look.:now({})one:two:`},
 		"ids of nine characters": {showing(nineOnly + `{{ c.id }} ` + asJSON), `null`, `"{}"`,
 			`05f49740f weather({})9d60374e1 now({})[9d60374e1:noon][05f49740f:sunny]05f49740f now({})[05f49740f:one][unknown:two]`},
