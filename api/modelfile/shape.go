@@ -90,7 +90,15 @@ const (
 	maxContext = 1 << 28
 )
 
-// check refuses shapes that no model has.
+// Check refuses shapes that no model has; those that this package returns are checked. The error is an *Error.
+func (s *Shape) Check() error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// check is Check.
 func (s *Shape) check() *Error {
 	sizes := []size{{"layers", len(s.Layers), 1, maxLayers}, {"the embedding's width", s.Embedding, 1, maxWidth / 4},
 		{"heads", s.Heads, 1, maxHeads}, {"the vocabulary", s.Vocab, 1, maxWidth * 4}, {"the feed-forward width", s.FeedForward, 0, maxWidth},
