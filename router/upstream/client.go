@@ -1,6 +1,6 @@
-// Package upstream carries requests to workers: it asks package placement where a request goes, calls Generate there,
-// tries the next worker of the ring's walk once when nothing was answered yet, and turns what can go wrong into a few
-// errors. It decides neither who is alive (it only says whom it could not reach) nor what a client is told.
+// Package upstream carries requests to workers: it asks package placement where a request goes, calls Generate or Embed
+// there, tries the next worker of the ring's walk once when nothing was answered yet, and turns what can go wrong into a
+// few errors. It decides neither who is alive (it only says whom it could not reach) nor what a client is told.
 package upstream
 
 import (
@@ -169,11 +169,15 @@ func (c *Client) release(w placement.Worker, p *peer) {
 	}
 }
 
+// maxReceive is the most bytes of a worker's message: 2048 vectors of 4096 numbers, and what is around them.
+const maxReceive = 32<<20 + 64<<10
+
 // dial makes a connection, which opens with its first call. A worker that is back is tried within a second.
 func (c *Client) dial(w placement.Worker) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+w.Address,
 		grpc.WithTransportCredentials(c.options.Credentials),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err != nil && !errors.Is(ctx.Err(), context.Canceled) {

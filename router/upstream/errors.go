@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -26,6 +27,10 @@ var (
 	ErrFailed = errors.New("the worker's engine failed")
 	// ErrFirstByte: the worker took too long until the first token.
 	ErrFirstByte = errors.New("the first token took too long")
+	// ErrNoAdapter: the worker has not loaded the adapter that the request names, and has done no work.
+	ErrNoAdapter = errors.New("the worker has not loaded the adapter")
+	// ErrNoEmbeddings: the model's engine makes none.
+	ErrNoEmbeddings = errors.New("the model's engine makes no embeddings")
 	// ErrIdle: the stream stood still for too long between two tokens.
 	ErrIdle = errors.New("the stream stood still for too long")
 )
@@ -39,7 +44,7 @@ type Error struct {
 
 // Error names the kind, the worker and the detail.
 func (e *Error) Error() string {
-	s := fmt.Sprintf("generate on %s: %s", e.Worker, e.Kind)
+	s := fmt.Sprintf("call %s: %s", e.Worker, e.Kind)
 	if e.Detail != "" {
 		s += ": " + e.Detail
 	}
@@ -71,6 +76,7 @@ type failure struct {
 	err     error
 	retry   bool // another worker may be tried if the client has nothing yet
 	suspect bool // new requests had better go elsewhere
+	without bool // it lacks the adapter; others are asked as if it had not been
 }
 
 // kind names the error without what the worker said. Before the first try of a call that goes on with a request, the
@@ -83,45 +89,78 @@ func (f failure) kind() string {
 	return ErrLost.Error()
 }
 
-// judge is the only place that turns what ended an attempt into an error. caller is the request's context, attempt the
-// call's own (its cause is known when the client itself ended it), started whether the worker had accepted.
-func judge(caller, attempt context.Context, pod string, started bool, err error) failure {
-	as := func(kind error, retry, suspect bool, detail string) failure {
-		return failure{&Error{Kind: kind, Worker: pod, Detail: detail}, retry, suspect}
-	}
-	if caller.Err() != nil {
-		return failure{err: caller.Err()}
+// attempt is one call of one worker.
+type attempt struct {
+	caller  context.Context // the request's
+	ctx     context.Context // the call's own; its cause is known when the client itself ended it
+	pod     string
+	started bool // the worker may have worked on it
+	adapter bool // it names one
+}
+
+func (a attempt) as(kind error, retry, suspect bool, detail string) failure {
+	return failure{err: &Error{Kind: kind, Worker: a.pod, Detail: detail}, retry: retry, suspect: suspect}
+}
+
+// judge is the only place that turns what ended an attempt into an error.
+func (a attempt) judge(err error) failure {
+	if a.caller.Err() != nil {
+		return failure{err: a.caller.Err()}
 	}
 	for _, kind := range []error{ErrFirstByte, ErrIdle} {
-		if errors.Is(context.Cause(attempt), kind) {
-			return as(kind, false, false, "")
+		if errors.Is(context.Cause(a.ctx), kind) {
+			return a.as(kind, false, false, "")
 		}
 	}
-	if errors.Is(context.Cause(attempt), ErrLost) {
-		return as(ErrLost, true, true, "its heartbeats ended")
+	if errors.Is(context.Cause(a.ctx), ErrLost) {
+		return a.as(ErrLost, true, true, "its heartbeats ended")
 	}
 	if errors.Is(err, io.EOF) {
-		return as(ErrLost, true, false, "the stream ended without an end of the answer")
+		return a.as(ErrLost, true, false, "the stream ended without an end of the answer")
 	}
 	s, _ := status.FromError(err)
 	switch s.Code() {
 	case codes.InvalidArgument:
-		return failure{err: invalid(s)}
+		return a.invalid(s)
 	case codes.ResourceExhausted:
-		return as(ErrBusy, false, false, s.Message())
-	case codes.FailedPrecondition:
-		return as(ErrRefused, true, true, s.Message())
-	case codes.Unavailable:
-		if !started {
-			return as(ErrRefused, true, true, s.Message())
+		if strings.HasPrefix(s.Message(), tooLarge) {
+			return failure{err: &InvalidError{Message: fmt.Sprintf("A part of the answer has more than %d MiB.", maxReceive>>20)}}
 		}
-		return as(ErrLost, true, true, s.Message())
+		return a.as(ErrBusy, false, false, s.Message())
+	case codes.FailedPrecondition:
+		return a.as(ErrRefused, true, true, s.Message())
+	case codes.Unavailable:
+		if !a.started {
+			return a.as(ErrRefused, true, true, s.Message())
+		}
+		return a.as(ErrLost, true, true, s.Message())
 	case codes.Canceled, codes.DeadlineExceeded:
-		return as(ErrLost, true, false, s.Message())
+		return a.as(ErrLost, true, false, s.Message())
 	case codes.Internal, codes.Unknown:
-		return as(ErrFailed, true, false, s.Message())
+		return a.as(ErrFailed, true, false, s.Message())
 	}
-	return as(ErrFailed, false, false, s.Code().String()+": "+s.Message())
+	return a.as(ErrFailed, false, false, s.Code().String()+": "+s.Message())
+}
+
+// tooLarge begins gRPC's own refusal of a message over the limit, which has the code of a full queue.
+const tooLarge = "grpc: received message larger than max"
+
+// codeModelNotFound is the code of a worker that does not have what a request is for.
+const codeModelNotFound = "model_not_found"
+
+// invalid tells a request that no worker can run from one that this worker can't. Which model a request is for is the
+// router's choice: only an adapter can be one that the client is wrong about.
+func (a attempt) invalid(s *status.Status) failure {
+	e := invalid(s)
+	switch {
+	case e.Code != codeModelNotFound:
+		return failure{err: e}
+	case a.adapter:
+		f := a.as(ErrNoAdapter, true, false, e.Message)
+		f.without = true
+		return f
+	}
+	return a.as(ErrRefused, true, true, e.Message)
 }
 
 // invalid reads the field that the worker objects to.

@@ -40,6 +40,8 @@ type fakeWorker struct {
 	mu     sync.Mutex
 	script func(*workerv1.GenerateRequest, out) error
 	calls  []*workerv1.GenerateRequest
+	embed  func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
+	asked  []*workerv1.EmbedRequest
 	ends   chan error // of each call: its context's error when the script was done
 }
 
@@ -57,6 +59,22 @@ func (w *fakeWorker) seen() []*workerv1.GenerateRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.calls)
+}
+
+func (w *fakeWorker) Embed(ctx context.Context, r *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	w.mu.Lock()
+	w.asked = append(w.asked, r)
+	embed := w.embed
+	w.mu.Unlock()
+	out, err := embed(ctx, r)
+	w.ends <- ctx.Err()
+	return out, err
+}
+
+func (w *fakeWorker) embedded() []*workerv1.EmbedRequest {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.asked)
 }
 
 // kill closes the listener and every connection, as the end of the process does.

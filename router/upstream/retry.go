@@ -13,8 +13,12 @@ import (
 	"github.com/ringfleet/ringfleet/router/placement"
 )
 
-// attempts is how many workers a request may be tried on. A request that killed two is not tried on a third.
+// attempts is how many workers may work on a request. One that killed two is not tried on a third.
 const attempts = 2
+
+// mostWithout is how many workers are asked that turn out not to have loaded the request's adapter. They do no work for
+// it, and while a rollout brings an adapter only some workers have it.
+const mostWithout = 8
 
 // Request is one request of a client.
 type Request struct {
@@ -33,33 +37,60 @@ type Request struct {
 }
 
 // Generate runs r and returns its answer when the first piece of it is there. Until then it tries the next worker of
-// the ring's walk, once, when the first refused the request or was lost, or its engine failed. An error means that
-// nothing has been answered. Ending ctx ends the worker's work. Close the stream when done.
+// the ring's walk, once, when the first refused the request or was lost, or its engine failed; workers that have not
+// loaded its adapter don't count. An error means that nothing has been answered. Ending ctx ends the worker's work. Close
+// the stream when done.
 func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
-	tried := slices.Clone(r.Tried)
-	if n := len(tried); n >= attempts {
-		return nil, &Error{Kind: ErrLost, Worker: tried[n-1], Detail: "no further worker is tried"}
+	var s *Stream
+	err := c.seek(search{r.ModelUID, r.RequestID, r.Key, r.Tried}, func(w placement.Worker, n int) failure {
+		s = &Stream{client: c, caller: ctx, request: r, worker: w, attempts: n, open: max(int(r.Proto.GetChoices()), 1)}
+		return s.start()
+	})
+	if err != nil {
+		return nil, err
 	}
-	var last failure
-	for len(tried) < attempts {
-		w, err := c.options.Placer.Place(r.ModelUID, r.Key, tried...)
+	return s, nil
+}
+
+// search is what decides which workers are asked.
+type search struct {
+	modelUID, requestID string
+	key                 []byte
+	tried               []string // at work on this request before
+}
+
+// seek calls try with one worker after the other, and with the number of those that have worked on the request, until one
+// takes it or no further one may be asked.
+func (c *Client) seek(q search, try func(w placement.Worker, n int) failure) error {
+	if n := len(q.tried); n >= attempts {
+		return &Error{Kind: ErrLost, Worker: q.tried[n-1], Detail: "no further worker is tried"}
+	}
+	asked := slices.Clone(q.tried)
+	without := 0           // of those asked, the ones that lack the adapter
+	var last, held failure // the latest, and the latest of a worker that does not lack it
+	for len(asked)-without < attempts && without < mostWithout {
+		w, err := c.options.Placer.Place(q.modelUID, q.key, asked...)
 		if err != nil {
 			switch {
-			case len(r.Tried) > 0:
-				return nil, &Error{Kind: ErrLost, Worker: r.Tried[len(r.Tried)-1], Detail: "there is no other worker"}
-			case last.err == nil || errors.Is(last.err, ErrRefused):
-				return nil, err // nobody did any work: the placer knows best why
+			case len(q.tried) > 0:
+				return &Error{Kind: ErrLost, Worker: q.tried[len(q.tried)-1], Detail: "there is no other worker"}
+			case last.err == nil || errors.Is(held.err, ErrRefused):
+				return err // nobody did any work: the placer knows best why
 			}
-			return nil, last.err
+			break
 		}
-		if n := len(tried); n > 0 {
-			c.retried(Retry{ModelUID: r.ModelUID, RequestID: r.RequestID, From: tried[n-1], To: w.Pod, Why: last.kind()})
+		if n := len(asked); n > 0 {
+			c.retried(Retry{ModelUID: q.modelUID, RequestID: q.requestID, From: asked[n-1], To: w.Pod, Why: last.kind()})
 		}
-		tried = append(tried, w.Pod)
-		s := &Stream{client: c, caller: ctx, request: r, worker: w, attempts: len(tried), open: max(int(r.Proto.GetChoices()), 1)}
-		if last = s.start(); last.err == nil {
-			return s, nil
+		asked = append(asked, w.Pod)
+		if last = try(w, len(asked)-without); last.err == nil {
+			return nil
 		}
+		if last.without {
+			without++
+			continue
+		}
+		held = last
 		if last.suspect {
 			c.suspect(w)
 		}
@@ -67,7 +98,10 @@ func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
 			break
 		}
 	}
-	return nil, last.err
+	if held.err != nil {
+		return held.err
+	}
+	return last.err
 }
 
 // prepare returns r's message for w. It shares everything below the top level with r.Proto.
