@@ -8,13 +8,19 @@ import (
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel/desired"
 )
 
-// claims are the names that m wants to be served under, each once, modelName first.
+// claims are the names that m wants to be served under, each once: modelName, aliases, then adapters.
 func claims(m *v1alpha1.InferenceModel) []string {
 	names := []string{desired.ModelName(m)}
-	for _, a := range m.Spec.Aliases {
-		if !slices.Contains(names, a) {
-			names = append(names, a)
+	claim := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
+	}
+	for _, a := range m.Spec.Aliases {
+		claim(a)
+	}
+	for _, a := range m.Spec.Adapters {
+		claim(a.Name)
 	}
 	return names
 }

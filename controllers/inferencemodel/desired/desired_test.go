@@ -41,7 +41,7 @@ func model(change ...func(*v1alpha1.InferenceModel)) *v1alpha1.InferenceModel {
 
 func inputs() desired.Inputs {
 	return desired.Inputs{
-		Image: "ringfleet/worker:dev", PullPolicy: corev1.PullIfNotPresent, Revision: "0123456789", Ordinal: 1,
+		Image: "ringfleet/worker:dev", CUDAImage: "ringfleet/worker-cuda:dev", PullPolicy: corev1.PullIfNotPresent, Revision: "0123456789", Ordinal: 1,
 		Pool: &v1alpha1.WorkerPool{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.WorkerPoolSpec{
 			Accelerator: v1alpha1.Accelerator{Kind: v1alpha1.AcceleratorCPU},
 			WorkerResources: corev1.ResourceRequirements{

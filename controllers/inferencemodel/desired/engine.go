@@ -48,6 +48,9 @@ func settings(m *v1alpha1.InferenceModel) engineargs.Settings {
 	if p := m.Spec.Parallelism; p != nil {
 		s.TensorParallel, s.PipelineParallel = int(deref(p.Tensor)), int(deref(p.Pipeline))
 	}
+	if n := len(m.Spec.Adapters); n > 0 {
+		s.LoRA, s.MaxAdapters, s.MaxAdapterRank = true, min(n, maxAdapters), maxAdapterRank
+	}
 	return s
 }
 
@@ -64,24 +67,24 @@ func initContainers(m *v1alpha1.InferenceModel, in Inputs) []corev1.Container {
 		return nil
 	}
 	var list []corev1.Container
-	if Fetched(m.Spec.Weights) {
+	if fetches(m) {
 		list = append(list, fetcher(m, in))
 	}
 	return append(list, engineContainer(m, in))
 }
 
-// fetcher brings the weights and ends. It serves the worker's contract meanwhile, so that routers and status see how far it
+// fetcher brings weights and adapters and ends. It serves the worker's contract meanwhile, so that routers and status see how far it
 // is.
 func fetcher(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 	c := worker(m, in, FetchContainer)
 	c.Args = append(c.Args, "--fetch-only")
 	c.Args = append(c.Args, weightsArgs(m, in.Pool)...)
-	c.EnvFrom = credentials(m.Spec.Weights)
+	c.EnvFrom = credentials(m)
 	c.VolumeMounts = append(weightsMounts(m, true), tlsMount)
 	return c
 }
 
-// engineContainer is the engine. It gets the pool's resources; its own image may need to write, below /tmp.
+// engineContainer is the engine. It gets the pool's resources and GPUs; its own image may need to write, below /tmp.
 func engineContainer(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 	e := m.Spec.Engine
 	kind := engineargs.Kind(e.Kind)
@@ -89,7 +92,7 @@ func engineContainer(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 		Name: EngineContainer, Image: e.Image, ImagePullPolicy: in.PullPolicy,
 		RestartPolicy: new(corev1.ContainerRestartPolicyAlways),
 		Command:       e.Command, Args: EngineArgs(m),
-		Resources:    in.Pool.Spec.WorkerResources,
+		Resources:    computing(m, in.Pool),
 		VolumeMounts: append(weightsMounts(m, false), corev1.VolumeMount{Name: tmpVolume, MountPath: "/tmp"}),
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false),
@@ -98,10 +101,14 @@ func engineContainer(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 		},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
+	if shares(m, in.Pool) {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: sharedVolume, MountPath: "/dev/shm"})
+	}
 	if len(c.Command) == 0 {
 		c.Command = engineargs.Command(kind)
 	}
 	c.Env = []corev1.EnvVar{{Name: "HOME", Value: "/tmp"}} // the user of restricted pods has none in most images
+	c.Env = append(c.Env, gpuEnv(in.Pool)...)
 	for _, v := range engineargs.Env(kind, settings(m)) {
 		c.Env = append(c.Env, corev1.EnvVar{Name: v.Name, Value: v.Value})
 	}
@@ -115,11 +122,16 @@ func engineContainer(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 const tmpVolume = "engine-tmp"
 
 // engineVolumes are the volumes that an engine in a container of its own needs besides its weights.
-func engineVolumes(m *v1alpha1.InferenceModel) []corev1.Volume {
+func engineVolumes(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []corev1.Volume {
 	if !beside(m) {
 		return nil
 	}
-	return []corev1.Volume{{Name: tmpVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	volumes := []corev1.Volume{{Name: tmpVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	if shares(m, pool) {
+		volumes = append(volumes, corev1.Volume{Name: sharedVolume, VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}})
+	}
+	return volumes
 }
 
 // besideArgs tell a worker of the engine beside it.
@@ -130,6 +142,9 @@ func besideArgs(m *v1alpha1.InferenceModel) []string {
 	}
 	if m.Spec.Engine.Kind == v1alpha1.EngineVLLM || m.Spec.Engine.Kind == v1alpha1.EngineSGLang {
 		a = append(a, "--engine-priorities") // engineargs starts both so that they heed them
+	}
+	if len(m.Spec.Adapters) > 0 {
+		a = append(a, "--engine-adapters")
 	}
 	if m.Spec.Engine.Kind != v1alpha1.EngineOpenAI {
 		a = append(a, "--engine-model="+ModelName(m)) // what engineargs has it serve the model as

@@ -16,9 +16,12 @@ const template = 1
 // revisionBytes is how much of the hash a revision keeps.
 const revisionBytes = 5
 
-// Revision is a hash of everything that needs another pod when it changes: the model's name, weights, engine and parallelism, the
-// pool's spec and the worker's image. Replicas, aliases, bounds, rollout and drain time are no part of it.
+// Revision is a hash of everything that needs another pod when it changes: the model's name, weights, engine, parallelism and
+// adapters, the pool's spec and the worker's image. Replicas, aliases, bounds, rollout, drain time and the memory that the pool
+// says a GPU has are no part of it.
 func Revision(m *v1alpha1.InferenceModel, in Inputs) (string, error) {
+	pool := in.Pool.Spec
+	pool.Accelerator.MemoryMebibytes = 0 // only the manager plans by it
 	what, err := json.Marshal(struct {
 		Template  int
 		ModelName string
@@ -27,7 +30,8 @@ func Revision(m *v1alpha1.InferenceModel, in Inputs) (string, error) {
 		Split     *v1alpha1.Parallelism
 		Image     string
 		Pool      v1alpha1.WorkerPoolSpec
-	}{template, ModelName(m), m.Spec.Weights, m.Spec.Engine, m.Spec.Parallelism, image(m, in), in.Pool.Spec})
+		Adapters  []v1alpha1.Adapter `json:",omitempty"`
+	}{template, ModelName(m), m.Spec.Weights, m.Spec.Engine, m.Spec.Parallelism, image(m, in), pool, m.Spec.Adapters})
 	if err != nil {
 		return "", fmt.Errorf("hash the revision of InferenceModel %s/%s: %w", m.Namespace, m.Name, err)
 	}
@@ -45,8 +49,14 @@ func ModelName(m *v1alpha1.InferenceModel) string {
 
 // image is the image of m's workers.
 func image(m *v1alpha1.InferenceModel, in Inputs) string {
-	if m.Spec.Engine.Image != "" && !beside(m) {
+	switch {
+	case beside(m):
+		return in.Image
+	case m.Spec.Engine.Image != "":
 		return m.Spec.Engine.Image
+	case onGPUs(in.Pool):
+		return in.CUDAImage
+	default:
+		return in.Image
 	}
-	return in.Image
 }

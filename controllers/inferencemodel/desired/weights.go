@@ -55,17 +55,20 @@ const (
 	fetchedVolume = "model"
 )
 
-// weightsVolumes are the volumes that weights are on. The kubelet pulls an image once for all workers of a node.
+// weightsVolumes are the volumes that weights and adapters are on. The kubelet pulls an image once for all workers of a node.
 func weightsVolumes(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []corev1.Volume {
-	w := m.Spec.Weights
-	if !Fetched(w) {
+	var volumes []corev1.Volume
+	if w := m.Spec.Weights; !Fetched(w) {
 		v := corev1.Volume{Name: WeightsVolume}
 		if claim, _ := WeightsClaim(w); claim != "" {
 			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: true}
 		} else {
 			v.Image = &corev1.ImageVolumeSource{Reference: WeightsImage(w), PullPolicy: corev1.PullIfNotPresent}
 		}
-		return []corev1.Volume{v}
+		volumes = append(volumes, v)
+	}
+	if !fetches(m) {
+		return volumes
 	}
 	cache := corev1.Volume{Name: cacheVolume}
 	if c := pool.Spec.WeightCache; c.Kind == v1alpha1.WeightCacheClaim {
@@ -77,7 +80,7 @@ func weightsVolumes(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []cor
 			cache.EmptyDir.SizeLimit = resource.NewQuantity(int64(*c.SizeGibibytes)<<30+1<<30, resource.BinarySI)
 		}
 	}
-	volumes := []corev1.Volume{cache}
+	volumes = append(volumes, cache)
 	if beside(m) {
 		volumes = append(volumes, corev1.Volume{Name: fetchedVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
 			SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}})
@@ -85,21 +88,25 @@ func weightsVolumes(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []cor
 	return volumes
 }
 
-// weightsMounts are where a container of m finds the weights. Only what fetches writes to the cache, and the worker, which
-// tells the cache that they are in use.
+// weightsMounts are where a container of m finds weights and adapters. Only what fetches writes to the cache, and the worker,
+// which tells the cache that they are in use.
 func weightsMounts(m *v1alpha1.InferenceModel, writes bool) []corev1.VolumeMount {
+	var mounts []corev1.VolumeMount
 	if !Fetched(m.Spec.Weights) {
 		_, folder := WeightsClaim(m.Spec.Weights)
-		return []corev1.VolumeMount{{Name: WeightsVolume, MountPath: v1alpha1.WeightsDir, SubPath: folder, ReadOnly: true}}
+		mounts = append(mounts, corev1.VolumeMount{Name: WeightsVolume, MountPath: v1alpha1.WeightsDir, SubPath: folder, ReadOnly: true})
 	}
-	mounts := []corev1.VolumeMount{{Name: cacheVolume, MountPath: v1alpha1.WeightCacheDir, ReadOnly: !writes}}
+	if !fetches(m) {
+		return mounts
+	}
+	mounts = append(mounts, corev1.VolumeMount{Name: cacheVolume, MountPath: v1alpha1.WeightCacheDir, ReadOnly: !writes})
 	if beside(m) {
 		mounts = append(mounts, corev1.VolumeMount{Name: fetchedVolume, MountPath: v1alpha1.FetchedDir, ReadOnly: !writes})
 	}
 	return mounts
 }
 
-// weightsArgs tell a worker where its weights are.
+// weightsArgs tell a worker where its weights and adapters are.
 func weightsArgs(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []string {
 	w := m.Spec.Weights
 	a := []string{"--weights-dir=" + v1alpha1.WeightsDir}
@@ -109,26 +116,39 @@ func weightsArgs(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []string
 	if w.Digest != "" && !strings.HasPrefix(w.URI, schemeOCI) {
 		a = append(a, "--weights-digest="+w.Digest)
 	}
-	if !Fetched(w) {
-		return a
+	if Fetched(w) {
+		a = append(a, "--weights-uri="+literal(w.URI))
 	}
-	a = append(a, "--weights-uri="+w.URI, "--weights-cache-dir="+v1alpha1.WeightCacheDir)
-	if size := pool.Spec.WeightCache.SizeGibibytes; size != nil {
-		a = append(a, "--weights-cache-gibibytes="+strconv.Itoa(int(*size)))
+	if fetches(m) {
+		a = append(a, cacheArgs(pool.Spec.WeightCache)...)
 	}
-	if networks := pool.Spec.WeightCache.AllowNetworks; len(networks) > 0 {
-		a = append(a, "--weights-allow-networks="+strings.Join(networks, ","))
-	}
-	if beside(m) {
+	if Fetched(w) && beside(m) {
 		a = append(a, "--weights-link="+v1alpha1.FetchedWeights)
+	}
+	return append(a, adapterArgs(m)...)
+}
+
+// cacheArgs tell a worker where it may fetch from, and where to.
+func cacheArgs(c v1alpha1.WeightCache) []string {
+	a := []string{"--weights-cache-dir=" + v1alpha1.WeightCacheDir}
+	if c.SizeGibibytes != nil {
+		a = append(a, "--weights-cache-gibibytes="+strconv.Itoa(int(*c.SizeGibibytes)))
+	}
+	if len(c.AllowNetworks) > 0 {
+		a = append(a, "--weights-allow-networks="+strings.Join(c.AllowNetworks, ","))
 	}
 	return a
 }
 
+// literal is text as an argument that the kubelet hands on as it is: it would replace $(NAME) by that variable, and a URI
+// with HF_TOKEN in it would send the token to whoever the URI names.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
 // credentials are the variables that what fetches takes from the model's Secret.
-func credentials(w v1alpha1.Weights) []corev1.EnvFromSource {
-	if !Fetched(w) || w.SecretRef.Name == "" {
+func credentials(m *v1alpha1.InferenceModel) []corev1.EnvFromSource {
+	name := m.Spec.Weights.SecretRef.Name
+	if !fetches(m) || name == "" {
 		return nil
 	}
-	return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: w.SecretRef.Name}}}}
+	return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}}}}
 }

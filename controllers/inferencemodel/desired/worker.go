@@ -16,10 +16,11 @@ import (
 
 // Inputs are what a worker pod depends on beside its model.
 type Inputs struct {
-	// Image of the workers of this installation, and when the kubelet pulls it.
-	Image      string
-	PullPolicy corev1.PullPolicy
-	Pool       *v1alpha1.WorkerPool
+	// Image of the workers of this installation, CUDAImage of those that run a model on GPUs themselves, and when the
+	// kubelet pulls them.
+	Image, CUDAImage string
+	PullPolicy       corev1.PullPolicy
+	Pool             *v1alpha1.WorkerPool
 	// Revision is what Revision returned for the same model and inputs.
 	Revision string
 	Ordinal  int
@@ -69,8 +70,8 @@ func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
 		TerminationGracePeriodSeconds: new(drainSeconds(m) + graceMargin),
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
-		NodeSelector:                  p.NodeSelector,
-		Tolerations:                   tolerations(p.Tolerations),
+		NodeSelector:                  nodeSelector(in.Pool),
+		Tolerations:                   tolerations(poolTolerations(in.Pool)),
 		PriorityClassName:             p.PriorityClassName,
 		ImagePullSecrets:              secrets,
 		SecurityContext: &corev1.PodSecurityContext{
@@ -92,7 +93,7 @@ func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
 		Volumes: slices.Concat(weightsVolumes(m, in.Pool), []corev1.Volume{
 			{Name: tlsMount.Name, VolumeSource: corev1.VolumeSource{
 				Secret: &corev1.SecretVolumeSource{SecretName: v1alpha1.SecretWorkerTLS}}},
-		}, engineVolumes(m)),
+		}, engineVolumes(m, in.Pool)),
 	}
 }
 
@@ -103,7 +104,7 @@ var tlsMount = corev1.VolumeMount{Name: "tls", MountPath: v1alpha1.TLSDir, ReadO
 // a toleration of its own it would be 300: routers have long dropped it by then, and nothing would have replaced it.
 const lostNodeSeconds int64 = 30
 
-// tolerations are the pool's, and those that bound the time on a lost node where the pool says nothing of that.
+// tolerations are pool's, and those that bound the time on a lost node where the pool says nothing of that.
 func tolerations(pool []corev1.Toleration) []corev1.Toleration {
 	all := slices.Clone(pool)
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
@@ -127,14 +128,15 @@ func container(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 	c.VolumeMounts = append(weightsMounts(m, true), tlsMount)
 	c.ReadinessProbe, c.LivenessProbe = probe("/readyz", 1, 3), probe("/livez", 10, 6)
 	if !beside(m) {
-		c.EnvFrom = credentials(m.Spec.Weights)
+		c.EnvFrom = credentials(m)
+		c.Env = append(c.Env, gpuEnv(in.Pool)...)
 	}
 	return c
 }
 
 // worker is a container of our own program, with what it needs in every role.
 func worker(m *v1alpha1.InferenceModel, in Inputs, name string) corev1.Container {
-	resources := in.Pool.Spec.WorkerResources
+	resources := computing(m, in.Pool)
 	if beside(m) {
 		resources = workerResources()
 	}
@@ -181,6 +183,7 @@ func args(m *v1alpha1.InferenceModel, in Inputs) []string {
 		a = append(a, besideArgs(m)...)
 	} else {
 		a = append(a, "--kv-cache-type="+string(e.KVCacheType))
+		a = append(a, gpuArgs(m, in.Pool)...)
 	}
 	return append(a,
 		"--context-tokens="+strconv.Itoa(int(e.ContextTokens)),
