@@ -24,21 +24,6 @@ const Most = 64 << 20
 // capabilityFile says which compute capability the folder is for.
 const capabilityFile = "capability"
 
-// cudaFile is the part of the library for NVIDIA's GPUs.
-const cudaFile = "libggml-cuda.so"
-
-// cudaPackage is where it comes from. The other files of the package are those of fetch.Libraries.
-func cudaPackage() fetch.Package {
-	return fetch.Package{
-		Key: "ggml-cuda-" + fetch.LlamaVersion + "-3.22.1", Title: "llama.cpp's part for CUDA", Client: fetch.NPM,
-		Spec: "@node-llama-cpp/linux-x64-cuda@3.22.1", Bytes: 142898030,
-		Archive: "sha512:f2b4028f234d2d9254162b7e6298f0942e21c242a038c224076c2ec9c2817fc3" +
-			"54d8edf248a6e259943c6b0f64bb69d44d78d29d422b13a281f3c8ad76e4c1b8",
-		Files: []fetch.File{{From: "package/bins/linux-x64-cuda/" + cudaFile, Name: cudaFile,
-			SHA256: "f00882ca593ddf380778f5ac835690bcdaad951cd4700829c7a03aa0c32bcf47"}},
-	}
-}
-
 // script runs the program with libffi, which it needs before it can look for anything.
 const script = `#!/bin/sh
 # Checks this machine's GPU; see gpu-check -help.
@@ -65,7 +50,7 @@ func Write(ctx context.Context, out io.Writer, dir string, gpu uint) error {
 	if err != nil {
 		return err
 	}
-	cuda, err := cache.Get(ctx, cudaPackage())
+	cuda, err := cache.Get(ctx, fetch.LlamaCUDA())
 	if err != nil {
 		return err
 	}
@@ -80,14 +65,14 @@ func Write(ctx context.Context, out io.Writer, dir string, gpu uint) error {
 		}
 	}
 	var kept fatbin.Summary
-	if err := squeeze(filepath.Join(cuda, cudaFile), filepath.Join(dir, "lib", cudaFile), func(b []byte) (_ []byte, err error) {
+	if err := squeeze(filepath.Join(cuda, fetch.LibraryCUDA), filepath.Join(dir, "lib", fetch.LibraryCUDA), func(b []byte) (_ []byte, err error) {
 		b, kept, err = fatbin.Thin(b, fatbin.Arch(gpu))
 		return b, err
 	}); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "of %s %d kernel files are kept for capability %d.%d (%d of machine code, the rest is compiled on the machine), %.1f of %.1f MB\n",
-		cudaFile, kept.Kept, gpu/10, gpu%10, kept.Machine, float64(kept.After)/1e6, float64(kept.Before)/1e6)
+		fetch.LibraryCUDA, kept.Kept, gpu/10, gpu%10, kept.Machine, float64(kept.After)/1e6, float64(kept.Before)/1e6)
 	if err := os.WriteFile(filepath.Join(dir, capabilityFile), fmt.Appendf(nil, "%d.%d\n", gpu/10, gpu%10), 0o600); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func packed(t *testing.T) (dir string, content []byte) {
 	if err := os.WriteFile(from, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"libllama.v0.5.0.so", "libggml.v0.5.0.so", cudaFile} {
+	for _, name := range []string{"libllama.v0.5.0.so", "libggml.v0.5.0.so", fetch.LibraryCUDA} {
 		if err := squeeze(from, filepath.Join(dir, "lib", name), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +35,7 @@ func TestWhatIsPackedIsUnpackedUnderEveryName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"libllama.so", "libllama.v0.5.0.so", "libggml.so", cudaFile} {
+	for _, name := range []string{"libllama.so", "libllama.v0.5.0.so", "libggml.so", fetch.LibraryCUDA} {
 		if b, err := os.ReadFile(filepath.Join(to, name)); err != nil || !bytes.Equal(b, content) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
 		}
@@ -51,7 +51,7 @@ func TestAFolderThatIsNoneOrDamagedIsNamed(t *testing.T) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	dir, _ := packed(t)
-	path := filepath.Join(dir, "lib", cudaFile+".gz")
+	path := filepath.Join(dir, "lib", fetch.LibraryCUDA+".gz")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestAFolderThatIsNoneOrDamagedIsNamed(t *testing.T) {
 	if err := os.WriteFile(path, b[:len(b)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := Unpack(dir); err == nil || !strings.Contains(err.Error(), cudaFile) {
+	if _, _, err := Unpack(dir); err == nil || !strings.Contains(err.Error(), fetch.LibraryCUDA) {
 		t.Errorf("a file that is cut off: %v", err)
 	}
 }
@@ -97,12 +97,5 @@ func TestTheFolderOfTheUserIsSearchedFirst(t *testing.T) {
 	}
 	if got := candidates("", "libcudart.so.13"); got[0] != "libcudart.so.13" {
 		t.Errorf("got %v", got)
-	}
-}
-
-func TestThePartForCUDAGoesWithThePinnedLibrary(t *testing.T) {
-	p := cudaPackage()
-	if !strings.Contains(p.Key, fetch.LlamaVersion) || len(p.Files) != 1 || p.Files[0].Name != cudaFile {
-		t.Errorf("got %+v", p)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,10 +23,17 @@ import (
 	"github.com/ringfleet/ringfleet/hack/image/recipe"
 )
 
-// Model is the target of the demo model's image; the other targets are the programs' names.
-const Model = "smollm2"
+// Model is the target of the demo model's image, and WorkerCUDA that of the worker's image for NVIDIA's GPUs; the other
+// targets are the programs' names.
+const (
+	Model      = "smollm2"
+	WorkerCUDA = recipe.WorkerCUDA
+)
 
-// Targets returns all that can be built, in the order of building.
+// OnDemand returns what is built only where it is named: what is too large to be made beside the rest.
+func OnDemand() []string { return []string{WorkerCUDA} }
+
+// Targets returns what is built where nothing is named, in the order of building.
 func Targets() []string {
 	var t []string
 	for _, p := range recipe.Programs() {
@@ -82,52 +90,91 @@ func (b *Builder) image(ctx context.Context, target string) (oci.Image, error) {
 		dir, err := b.Cache.Get(ctx, p)
 		return recipe.Model(dir, p), err
 	}
-	programs := recipe.Programs()
-	i := slices.IndexFunc(programs, func(p recipe.Program) bool { return p.Name == target })
+	programs, name := recipe.Programs(), target
+	if target == WorkerCUDA {
+		name = recipe.WorkerProgram
+	}
+	i := slices.IndexFunc(programs, func(p recipe.Program) bool { return p.Name == name })
 	if i < 0 {
-		return oci.Image{}, fmt.Errorf("no such target; choose from %v", Targets())
+		return oci.Image{}, fmt.Errorf("no such target; choose from %v", slices.Concat(Targets(), OnDemand()))
 	}
 	binary, err := b.compile(ctx, programs[i])
 	if err != nil {
 		return oci.Image{}, err
 	}
-	if !programs[i].CGO {
-		return recipe.Static(target, b.Version, binary, certificates()), nil
+	switch {
+	case target == WorkerCUDA:
+		return b.workerCUDA(ctx, binary)
+	case programs[i].CGO:
+		return b.worker(ctx, binary)
 	}
-	return b.worker(ctx, binary)
+	return recipe.Static(target, b.Version, binary, certificates()), nil
 }
 
 func (b *Builder) worker(ctx context.Context, binary string) (oci.Image, error) {
-	p, err := fetch.Libraries()
+	libraries, err := fetch.Libraries()
 	if err != nil {
 		return oci.Image{}, err
 	}
-	llama, err := b.Cache.Get(ctx, p)
+	fetched, err := b.fetch(ctx, libraries)
 	if err != nil {
 		return oci.Image{}, err
 	}
-	files := []string{binary}
-	for _, f := range p.Files {
-		if filepath.Ext(f.Name) == ".so" {
-			files = append(files, filepath.Join(llama, f.Name))
-		}
-	}
-	c, err := b.closure(ctx, files)
+	c, err := b.closure(ctx, binary, fetched, nil)
 	if err != nil {
 		return oci.Image{}, err
 	}
-	return recipe.Worker(b.Version, binary, certificates(), llama, p, c)
+	return recipe.Worker(b.Version, binary, certificates(), fetched[0], c)
 }
 
-// closure finds the shared libraries, and installs those that Debian has and this machine lacks.
-func (b *Builder) closure(ctx context.Context, files []string) (elfdeps.Closure, error) {
+// workerCUDA leaves out what comes with the node's driver, and nothing else.
+func (b *Builder) workerCUDA(ctx context.Context, binary string) (oci.Image, error) {
+	libraries, err := fetch.Libraries()
+	if err != nil {
+		return oci.Image{}, err
+	}
+	fetched, err := b.fetch(ctx, append([]fetch.Package{libraries, fetch.LlamaCUDA()}, fetch.CUDA()...)...)
+	if err != nil {
+		return oci.Image{}, err
+	}
+	c, err := b.closure(ctx, binary, fetched, []string{recipe.Driver})
+	if err != nil {
+		return oci.Image{}, err
+	}
+	fmt.Fprintf(b.Out, "%s: left to the driver of the node: %s\n", WorkerCUDA, strings.Join(c.Outside, " "))
+	return recipe.CUDA(b.Version, binary, certificates(), fetched[0], fetched[1], fetched[2:], c)
+}
+
+func (b *Builder) fetch(ctx context.Context, packages ...fetch.Package) ([]recipe.Fetched, error) {
+	out := make([]recipe.Fetched, 0, len(packages))
+	for _, p := range packages {
+		dir, err := b.Cache.Get(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, recipe.Fetched{Package: p, Dir: dir})
+	}
+	return out, nil
+}
+
+// closure finds the shared libraries of binary and of what was fetched, but for those that come from outside, and installs
+// those that Debian has and this machine lacks.
+func (b *Builder) closure(ctx context.Context, binary string, fetched []recipe.Fetched, outside []string) (elfdeps.Closure, error) {
+	files := []string{binary}
+	for _, p := range fetched {
+		for _, f := range p.Package.Files {
+			if f.Shared() {
+				files = append(files, filepath.Join(p.Dir, f.Name))
+			}
+		}
+	}
 	packages := map[string]string{recipe.FFI: "libffi8", "libstdc++.so.6": "libstdc++6", "libgcc_s.so.1": "libgcc-s1"}
 	for {
 		cache, err := elfdeps.Ldconfig(ctx)
 		if err != nil {
 			return elfdeps.Closure{}, err
 		}
-		c, err := elfdeps.Resolver{Cache: cache, Read: elfdeps.ReadFile}.Closure(files, []string{recipe.FFI})
+		c, err := elfdeps.Resolver{Cache: cache, Read: elfdeps.ReadFile, Outside: outside}.Closure(files, []string{recipe.FFI})
 		var lacks *elfdeps.MissingError
 		if !errors.As(err, &lacks) || packages[lacks.Name] == "" {
 			return c, err

@@ -28,7 +28,13 @@ func TestNothingOfTheMachineGoesIntoABinary(t *testing.T) {
 func TestAnUnknownTargetIsRefusedWithTheKnownOnes(t *testing.T) {
 	var out bytes.Buffer
 	_, err := (&Builder{Dir: t.TempDir(), Out: &out}).Build(t.Context(), "gateway")
-	if err == nil || !strings.Contains(err.Error(), "image of gateway: no such target; choose from [manager router worker smollm2]") {
+	if err == nil || !strings.Contains(err.Error(), "image of gateway: no such target; choose from [manager router worker smollm2 worker-cuda]") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestTheImageForGPUsIsBuiltOnlyWhereItIsNamed(t *testing.T) {
+	if slices.Contains(Targets(), WorkerCUDA) || !slices.Contains(OnDemand(), WorkerCUDA) {
+		t.Errorf("targets %v, on demand %v", Targets(), OnDemand())
 	}
 }

@@ -18,12 +18,12 @@ func New(out, errOut io.Writer) *cobra.Command {
 		Use:   "image",
 		Short: "Container images of this repository, built without a container engine",
 		Long: "image writes OCI archives that containerd imports (ctr images import) and Docker loads, and fetches the\n" +
-			"libraries of llama.cpp and the demo model into the user's cache.",
+			"libraries of llama.cpp, what they need for NVIDIA's GPUs and the demo model into the user's cache.",
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetOut(out)
 	root.SetErr(errOut)
-	root.AddCommand(images(), model(), libs(), weights())
+	root.AddCommand(images(), model(), libs(), cuda(), weights())
 	return root
 }
 
@@ -36,6 +36,20 @@ func libs() *cobra.Command {
 				return err
 			}
 			return printFetched(cmd, p, "")
+		},
+	}
+}
+
+func cuda() *cobra.Command {
+	return &cobra.Command{
+		Use: "cuda", Short: "Fetch llama.cpp's part for CUDA and NVIDIA's libraries for it, and print their folders", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, p := range append(fetch.CUDA(), fetch.LlamaCUDA()) {
+				if err := printFetched(cmd, p, ""); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 }

@@ -15,18 +15,37 @@ import (
 
 func images() *cobra.Command {
 	var dir string
+	targets := slices.Concat(build.Targets(), build.OnDemand(), []string{all})
 	c := &cobra.Command{
-		Use:   "build [" + strings.Join(build.Targets(), "|") + "|all]...",
+		Use:   "build [" + strings.Join(targets, "|") + "]...",
 		Short: "Build image archives and print their paths",
+		Long: "build writes one archive for each image that is named, and for all but " + strings.Join(build.OnDemand(), ", ") +
+			" where none is.\n\n" + build.WorkerCUDA + " is the worker for NVIDIA's GPUs. For it some 550 MB are fetched, once: llama.cpp's part\n" +
+			"for CUDA, and NVIDIA's CUDA runtime and cuBLAS, which are under NVIDIA's license (the CUDA Toolkit EULA).\n" +
+			"The driver's own libraries stay out: NVIDIA's container runtime adds the node's.",
+		ValidArgs: targets,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 || slices.Contains(args, "all") {
-				args = build.Targets()
-			}
-			return buildAll(cmd, dir, args)
+			return buildAll(cmd, dir, chosen(args))
 		},
 	}
 	output(c, &dir)
 	return c
+}
+
+// all stands for the targets that are built where none is named. One that is named beside it is built too.
+const all = "all"
+
+func chosen(args []string) []string {
+	if len(args) > 0 && !slices.Contains(args, all) {
+		return args
+	}
+	targets := build.Targets()
+	for _, a := range args {
+		if a != all && !slices.Contains(targets, a) {
+			targets = append(targets, a)
+		}
+	}
+	return targets
 }
 
 func model() *cobra.Command {

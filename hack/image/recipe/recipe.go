@@ -37,7 +37,7 @@ type Program struct {
 
 // Programs returns our programs that run in containers.
 func Programs() []Program {
-	return []Program{{"manager", "./controllers", false}, {"router", "./router", false}, {"worker", "./worker", true}}
+	return []Program{{"manager", "./controllers", false}, {"router", "./router", false}, {WorkerProgram, "./worker", true}}
 }
 
 // Name returns the full name of the image of a program.
@@ -53,24 +53,34 @@ func Static(program, version, binary, certificates string) oci.Image {
 	}
 }
 
-// Worker returns the worker's image: its binary, the libraries of llama.cpp in the folder llama, and the
-// shared libraries that both need.
-func Worker(version, binary, certificates, llama string, p fetch.Package, c elfdeps.Closure) (oci.Image, error) {
-	system, err := shared(c)
+// Fetched is a package and the folder that holds its files.
+type Fetched struct {
+	Package fetch.Package
+	Dir     string
+}
+
+// Worker returns the worker's image: its binary, the libraries of llama.cpp, and the shared libraries that both need.
+func Worker(version, binary, certificates string, llama Fetched, c elfdeps.Closure) (oci.Image, error) {
+	system, _, err := shared(c)
 	if err != nil {
 		return oci.Image{}, err
 	}
-	i := Static("worker", version, binary, certificates)
-	native := oci.Layer{Title: p.Title}
-	for _, f := range p.Files {
-		native.Files = append(native.Files, oci.File{Path: path.Join(LlamaDir, f.Name), Source: filepath.Join(llama, f.Name)})
-	}
-	for _, l := range p.Links {
-		native.Files = append(native.Files, oci.File{Path: path.Join(LlamaDir, l.Name), Link: l.Target})
-	}
+	i := Static(WorkerProgram, version, binary, certificates)
 	program := i.Layers[1]
-	i.Layers = []oci.Layer{i.Layers[0], system, native, program}
+	i.Layers = []oci.Layer{i.Layers[0], system, native(llama), program}
 	return i, nil
+}
+
+// native puts the files of a package where the worker finds the libraries of llama.cpp.
+func native(p Fetched) oci.Layer {
+	layer := oci.Layer{Title: p.Package.Title}
+	for _, f := range p.Package.Files {
+		layer.Files = append(layer.Files, oci.File{Path: path.Join(LlamaDir, f.Name), Source: filepath.Join(p.Dir, f.Name)})
+	}
+	for _, l := range p.Package.Links {
+		layer.Files = append(layer.Files, oci.File{Path: path.Join(LlamaDir, l.Name), Link: l.Target})
+	}
+	return layer
 }
 
 // Model returns the demo model's image. The kubelet mounts its files; nothing in it runs.
@@ -86,17 +96,16 @@ func Model(weights string, p fetch.Package) oci.Image {
 }
 
 // shared puts the libraries where the dynamic loader looks without a cache: the folder of the C library. The
-// loader itself goes to the path that programs name.
-func shared(c elfdeps.Closure) (oci.Layer, error) {
-	l := oci.Layer{Title: "shared libraries"}
-	dir := ""
+// loader itself goes to the path that programs name. dir is that folder.
+func shared(c elfdeps.Closure) (l oci.Layer, dir string, err error) {
+	l.Title = "shared libraries"
 	for _, lib := range c.Libraries {
 		if lib.Name == "libc.so.6" {
 			dir = filepath.Dir(lib.Path)
 		}
 	}
 	if dir == "" || c.Interpreter == "" {
-		return l, fmt.Errorf("image of the worker: its binary is not linked with the C library; build it with CGO_ENABLED=1 on a glibc system")
+		return l, dir, fmt.Errorf("image of the worker: its binary is not linked with the C library; build it with CGO_ENABLED=1 on a glibc system")
 	}
 	l.Files = append(l.Files, oci.File{Path: c.Interpreter, Source: c.Interpreter, Mode: 0o755})
 	for _, lib := range c.Libraries {
@@ -104,7 +113,7 @@ func shared(c elfdeps.Closure) (oci.Layer, error) {
 			l.Files = append(l.Files, oci.File{Path: path.Join(dir, lib.Name), Source: lib.Path})
 		}
 	}
-	return l, nil
+	return l, dir, nil
 }
 
 func base(certificates string) oci.Layer {

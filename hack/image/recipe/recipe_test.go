@@ -36,7 +36,7 @@ func paths(i oci.Image) map[string]oci.File {
 }
 
 func TestEveryImageHoldsWhatItNeeds(t *testing.T) {
-	worker, err := Worker("1.2.3", "/built/worker", "/certs", "/cache/llama", libraries(t), closure())
+	worker, err := Worker("1.2.3", "/built/worker", "/certs", Fetched{libraries(t), "/cache/llama"}, closure())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,10 @@ func TestTheUserIsKnownByNameAndNoFileIsWritableToIt(t *testing.T) {
 }
 
 func TestAWorkerWithoutTheCLibraryIsRefused(t *testing.T) {
-	if _, err := Worker("1", "/b", "", "/l", libraries(t), elfdeps.Closure{}); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
+	if _, err := Worker("1", "/b", "", Fetched{libraries(t), "/l"}, elfdeps.Closure{}); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
 		t.Errorf("error %v, expected one that names CGO_ENABLED=1", err)
+	}
+	if _, err := CUDA("1", "/b", "", Fetched{libraries(t), "/l"}, Fetched{}, nil, elfdeps.Closure{}); err == nil || !strings.Contains(err.Error(), "CGO_ENABLED=1") {
+		t.Errorf("with CUDA: error %v, expected one that names CGO_ENABLED=1", err)
 	}
 }
