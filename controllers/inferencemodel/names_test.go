@@ -18,8 +18,8 @@ func model(name, uid string, born int64, aliases ...string) v1alpha1.InferenceMo
 	}
 }
 
-// with gives m adapters.
-func with(m v1alpha1.InferenceModel, adapters ...string) v1alpha1.InferenceModel {
+// having gives m adapters.
+func having(m v1alpha1.InferenceModel, adapters ...string) v1alpha1.InferenceModel {
 	for _, name := range adapters {
 		m.Spec.Adapters = append(m.Spec.Adapters, v1alpha1.Adapter{Name: name, File: name + ".gguf"})
 	}
@@ -40,11 +40,11 @@ func TestWhoHasWhichName(t *testing.T) {
 		"of one age the smaller UID has it":        {model("m", "2", 2, "x"), []v1alpha1.InferenceModel{model("peer", "1", 2, "x")}, "[m] [{x peer}]"},
 		"a model that is being deleted has none":   {model("m", "2", 2, "x"), []v1alpha1.InferenceModel{going}, "[m x] []"},
 		"an object's name is a claim like another": {model("m", "2", 2), []v1alpha1.InferenceModel{model("old", "1", 1, "m")}, "[] [{m old}]"},
-		"adapters have names after the aliases":    {with(model("m", "2", 2, "x"), "b", "x", "a"), nil, "[m x b a] []"},
-		"an adapter's name is a claim like another": {with(model("m", "2", 2), "x"), []v1alpha1.InferenceModel{model("old", "1", 1, "x")},
+		"adapters have names after the aliases":    {having(model("m", "2", 2, "x"), "b", "x", "a"), nil, "[m x b a] []"},
+		"an adapter's name is a claim like another": {having(model("m", "2", 2), "x"), []v1alpha1.InferenceModel{model("old", "1", 1, "x")},
 			"[m] [{x old}]"},
-		"an older model's adapter has its name": {model("m", "2", 2, "x"), []v1alpha1.InferenceModel{with(model("old", "1", 1), "x")}, "[m] [{x old}]"},
-		"a younger model's adapter does not":    {with(model("m", "2", 2), "x"), []v1alpha1.InferenceModel{with(model("new", "1", 3), "x")}, "[m x] []"},
+		"an older model's adapter has its name": {model("m", "2", 2, "x"), []v1alpha1.InferenceModel{having(model("old", "1", 1), "x")}, "[m] [{x old}]"},
+		"a younger model's adapter does not":    {having(model("m", "2", 2), "x"), []v1alpha1.InferenceModel{having(model("new", "1", 3), "x")}, "[m x] []"},
 		"itself among the others is no rival":   {model("m", "2", 2), []v1alpha1.InferenceModel{model("m", "2", 2)}, "[m] []"},
 	} {
 		own, lost := shareNames(&c.m, c.others)
