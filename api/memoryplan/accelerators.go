@@ -1,5 +1,7 @@
 package memoryplan
 
+import "strings"
+
 // Accelerator is a GPU that can be bought.
 type Accelerator struct {
 	// Name is as the label nvidia.com/gpu.product of a node has it.
@@ -15,4 +17,19 @@ var Accelerators = []Accelerator{
 	{"NVIDIA-A100-SXM4-40GB", 40960}, {"NVIDIA-L40S", 46068}, {"NVIDIA-H100-80GB-HBM3", 81559}, {"NVIDIA-H100-PCIe", 81559},
 	{"NVIDIA-A100-SXM4-80GB", 81920}, {"NVIDIA-A100-80GB-PCIe", 81920}, {"NVIDIA-H100-NVL", 95830}, {"NVIDIA-H200", 143771},
 	{"NVIDIA-B200", 183359},
+}
+
+// shared is what the feature discovery puts behind the product where several pods share a GPU.
+const shared = "-SHARED"
+
+// Known returns the GPU that a node's label nvidia.com/gpu.product names; ok is false for one that isn't among Accelerators, as
+// for a partition.
+func Known(product string) (a Accelerator, ok bool) {
+	product = strings.TrimSuffix(product, shared)
+	for _, a := range Accelerators {
+		if strings.EqualFold(a.Name, product) {
+			return a, true
+		}
+	}
+	return Accelerator{}, false
 }

@@ -102,13 +102,17 @@ func (o Options) bytes(n int) uint64 {
 	return 0
 }
 
-// cells is how many tokens the cache holds: each tokens of every sequence. llama.cpp has one pool of a multiple of 256 for
-// all sequences, vLLM blocks of 16 for each.
+// cells is how many tokens the cache holds: each tokens of every sequence, or of all where they share. llama.cpp has one pool
+// of a multiple of 256 for all sequences, vLLM blocks of 16 for each.
 func (o Options) cells(each int) uint64 {
-	if o.Engine == LlamaCpp {
-		return (uint64(each)*uint64(o.Sequences) + 255) / 256 * 256
+	n := uint64(o.Sequences)
+	if o.Shared {
+		n = 1
 	}
-	return (uint64(each) + 15) / 16 * 16 * uint64(o.Sequences)
+	if o.Engine == LlamaCpp {
+		return (uint64(each)*n + 255) / 256 * 256
+	}
+	return (uint64(each) + 15) / 16 * 16 * n
 }
 
 // step is how many tokens are computed at a time: for llama.cpp no more than there are cells, and as many of each sequence.

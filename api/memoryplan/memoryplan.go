@@ -41,7 +41,9 @@ type Options struct {
 	MemoryBytes uint64
 	// ContextTokens is the length of each sequence, prompt and output together, and Sequences is how many there are at a time.
 	ContextTokens, Sequences int
-	KV                       KVType
+	// Shared: ContextTokens is the room of the cache, which all sequences share, rather than the length of each.
+	Shared bool
+	KV     KVType
 	// StepTokens is how many tokens are computed at a time. 0: 512 for llama.cpp on a GPU and 128 on a CPU; 8192 for vLLM on
 	// a GPU of 70 GiB and more, else 2048.
 	StepTokens int
@@ -107,6 +109,10 @@ type Way struct {
 	// KV is the type for SmallerKV.
 	KV KVType `json:"kv,omitempty"`
 }
+
+// IdleSequences is how many sequences the worker's llama.cpp has beside those that run, unless it is told otherwise: they are
+// kept for the reuse of their prefix.
+const IdleSequences = 16
 
 // Limits of what is asked for. llama.cpp has 256 sequences, and its driver as many tokens in its cache as maxCells.
 const (

@@ -18,10 +18,15 @@ func mostSequences(s *modelfile.Shape, o Options) int {
 
 // limit is how many sequences of the asked length the engine can have, whatever the memory.
 func (o Options) limit() int {
-	if o.Engine == LlamaCpp {
+	switch {
+	case o.Engine != LlamaCpp:
+		return maxSequences
+	case !o.Shared:
 		return min(llamaCppMost, maxCells/o.ContextTokens)
+	case o.ContextTokens > maxCells:
+		return 0
 	}
-	return maxSequences
+	return llamaCppMost
 }
 
 // mostContext is the longest that all sequences can be, in whole thousands of 1024 or, below them, in steps of 256 tokens.
@@ -78,7 +83,7 @@ func ways(s *modelfile.Shape, o Options, p *Plan) []Way {
 	if o.KV == F16 && fits(s, smaller) {
 		w = append(w, Way{Change: SmallerKV, KV: smaller.KV})
 	}
-	if p.MostSequences > 0 {
+	if p.MostSequences > 0 && p.MostSequences < o.Sequences {
 		w = append(w, Way{Change: FewerSequences, Value: uint64(p.MostSequences)})
 	}
 	if n := mostContext(s, o); n > 0 {
