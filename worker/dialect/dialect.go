@@ -86,7 +86,7 @@ func (d Dialect) Splitter(tools []byte) engine.Splitter {
 	}
 	s := &splitter{think: d.think, state: (*splitter).text}
 	if d.opened {
-		s.state = (*splitter).reasoning
+		s.state, s.opened = (*splitter).reasoning, true
 	}
 	if d.family != nil && t != nil {
 		s.calls, s.bare, s.within = d.family.calls(t), d.family.bare, d.family.within

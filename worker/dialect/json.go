@@ -80,6 +80,19 @@ func (c *cursor) quoted() (string, bool) {
 	return "", false
 }
 
+// object reports whether an object comes next, by its first member's name and the colon or by its end.
+func (c *cursor) object() bool {
+	if !c.takes("{") {
+		return false
+	}
+	if c.space(); c.takes("}") {
+		return true
+	}
+	_, ok := c.quoted()
+	c.space()
+	return ok && c.sees(":")
+}
+
 // value consumes a JSON value, of which it checks no more than jsonArguments do.
 func (c *cursor) value() (string, bool) {
 	from := c.at

@@ -21,8 +21,10 @@ type splitter struct {
 	state func(s *splitter, final bool) (more bool)
 	held  string
 	out   output
-	// fresh: nothing but space was written since the beginning, or since markup if touched.
-	fresh, touched bool
+	// fresh: nothing but space was written since the beginning, or since markup if touched. opened: the prompt opened the
+	// reasoning, and nothing was written.
+	fresh, touched, opened bool
+	object                 jsonArguments // the answer that is being read within it
 
 	// Of the call that may begin or is being read: the marker, and the space before it; whether it is within reasoning.
 	opener, lead string
@@ -115,13 +117,23 @@ func (s *splitter) reasoning(final bool) bool {
 	if s.fresh {
 		s.held = strings.TrimLeft(s.held, spaces)
 		if rest, again := strings.CutPrefix(s.held, s.think.open); again { // the prompt has it, and the model repeats it
-			s.held = rest
+			s.held, s.opened = rest, false
 			return true
 		}
 		if strings.HasPrefix(s.think.open, s.held) && !final {
 			return false
 		}
-		s.fresh = false
+		if s.opened {
+			c := newCursor(s.held, false)
+			if c.object() || c.short && final && s.held != "" {
+				s.toObject()
+				return true
+			}
+			if c.short && !final {
+				return false
+			}
+		}
+		s.fresh, s.opened = false, false
 	}
 	markers := []string{s.think.closing}
 	if s.within {
@@ -140,6 +152,18 @@ func (s *splitter) reasoning(final bool) bool {
 		s.toHead(marker, s.held[end:at], s.held[at:], true)
 	}
 	return true
+}
+
+// answer is the state within an object that is the answer where the prompt left reasoning open. Behind it is reasoning
+// again.
+func (s *splitter) answer(final bool) bool {
+	n, done := s.object.scan(s.held, final)
+	s.out.text(s.held[:n])
+	s.held = s.held[n:]
+	if done {
+		s.toReasoning(s.held)
+	}
+	return done
 }
 
 // head is the state at a marker by which a call may begin.
@@ -205,6 +229,13 @@ func (s *splitter) toText(held string) {
 
 func (s *splitter) toReasoning(held string) {
 	s.held, s.state, s.fresh = held, (*splitter).reasoning, true
+}
+
+func (s *splitter) toObject() {
+	s.opened, s.object, s.state = false, jsonArguments{ends: []string{s.think.closing}}, (*splitter).answer
+	if s.bare != "" {
+		s.toHead(s.bare, "", s.held, false)
+	}
 }
 
 func (s *splitter) toHead(opener, lead, held string, thinking bool) {
