@@ -1,4 +1,4 @@
-// Package openai is the wire: it reads OpenAI chat requests and says what is wrong with them, and it writes the bodies,
+// Package openai is the wire: it reads OpenAI requests and says what is wrong with them, and it writes the bodies,
 // events and error objects that OpenAI's clients expect. It works on bytes only: no HTTP, no clock, no model. Which
 // status an error becomes, and when an event is sent, is package gateway's to decide.
 package openai
@@ -6,7 +6,6 @@ package openai
 import (
 	"math"
 	"strconv"
-	"strings"
 )
 
 // Bounds of parameters.
@@ -60,8 +59,11 @@ type ChatRequest struct {
 // A parameter that is null is absent. One that would change the answer but isn't honoured is refused; one that wouldn't,
 // or that nobody knows, is ignored.
 func ParseChat(body []byte) (*ChatRequest, error) {
-	p := parser{s: scanner{b: body}, seen: make([]string, 0, 16)}
-	if err := p.parse(); err != nil {
+	p := parser{reader: newReader(body)}
+	if err := readBody(&p.reader, &p, known, unsupported, "model", "messages"); err != nil {
+		return nil, err
+	}
+	if err := p.together(); err != nil {
 		return nil, err
 	}
 	return &p.req, nil
@@ -83,9 +85,8 @@ type Sampling struct {
 
 // parser reads one body.
 type parser struct {
-	s    scanner
-	req  ChatRequest
-	seen []string // known parameters so far
+	reader
+	req ChatRequest
 
 	maxTokens, maxCompletionTokens uint32
 	noTools                        bool // tool_choice is none
@@ -93,7 +94,7 @@ type parser struct {
 
 // known holds the reader of every parameter that is honoured. The value that it reads is not null.
 var known = map[string]func(*parser, string) *Error{
-	"model":                 (*parser).model,
+	"model":                 func(p *parser, n string) *Error { return p.model(n, &p.req.Model) },
 	"messages":              (*parser).messages,
 	"stream":                func(p *parser, n string) *Error { return p.boolean(n, &p.req.Stream) },
 	"stream_options":        (*parser).streamOptions,
@@ -123,37 +124,6 @@ var known = map[string]func(*parser, string) *Error{
 	"user":                  func(p *parser, n string) *Error { return p.str(n, &p.req.User) },
 }
 
-// parse reads the whole body.
-func (p *parser) parse() *Error {
-	switch p.s.space() {
-	case 0:
-		if p.s.i >= len(p.s.b) {
-			return invalid(CodeInvalidJSON, "", "The body is empty; send a JSON object with model and messages.")
-		}
-	case '{':
-	default:
-		if _, err := p.s.value(); err != nil {
-			return err
-		}
-		return invalid(CodeInvalidType, "", "The body must be a JSON object with model and messages.")
-	}
-	if p.s.space() != '{' {
-		return fail(p.s.i, "unexpected character")
-	}
-	if err := p.s.object(p.member); err != nil {
-		return err
-	}
-	if p.s.space(); p.s.i < len(p.s.b) {
-		return fail(p.s.i, "something after the object's end")
-	}
-	for _, name := range []string{"model", "messages"} {
-		if !p.has(name) {
-			return invalid(CodeMissing, name, "%s is missing.", name)
-		}
-	}
-	return p.together()
-}
-
 // together judges what depends on several parameters.
 func (p *parser) together() *Error {
 	r := &p.req
@@ -174,142 +144,9 @@ func (p *parser) together() *Error {
 	return nil
 }
 
-func (p *parser) has(name string) bool {
-	for _, s := range p.seen {
-		if s == name {
-			return true
-		}
-	}
-	return false
-}
-
-// member reads one parameter.
-func (p *parser) member(key []byte) *Error {
-	read, honoured := known[string(key)]
-	rule, refused := unsupported[string(key)]
-	if !honoured && !refused {
-		_, err := p.s.value()
-		return err.in(clip(string(key)))
-	}
-	name := string(key)
-	if p.has(name) {
-		return invalid(CodeDuplicate, name, "%s is there twice; which one is meant can't be known.", name)
-	}
-	if p.s.space() == 'n' {
-		return p.s.word("null").in(name)
-	}
-	p.seen = append(p.seen, name)
-	if refused {
-		raw, err := p.s.value()
-		if err != nil {
-			return err.in(name)
-		}
-		return rule.judge(name, raw)
-	}
-	return read(p, name).in(name)
-}
-
-// clip shortens a name that a client made up.
-func clip(name string) string {
-	const most = 64
-	if len(name) > most {
-		return strings.ToValidUTF8(name[:most], "") + "…"
-	}
-	return name
-}
-
-func (p *parser) model(name string) *Error {
-	if err := p.str(name, &p.req.Model); err != nil {
-		return err
-	}
-	if p.req.Model == "" {
-		return invalid(CodeInvalidValue, name, "model must not be empty.")
-	}
-	return nil
-}
-
-func (p *parser) str(name string, to *string) *Error {
-	if p.s.space() != '"' {
-		return p.mismatch(name, "a string")
-	}
-	b, err := p.s.text()
-	*to = string(b)
-	return err
-}
-
-// mismatch reads a value of the wrong type, so that bad JSON is called that, and says what it should be.
-func (p *parser) mismatch(name, want string) *Error {
-	got := p.s.kind()
-	if _, err := p.s.value(); err != nil {
-		return err
-	}
-	return wrongType(name, want, got)
-}
-
-func (p *parser) boolean(name string, to *bool) *Error {
-	switch p.s.space() {
-	case 't':
-		*to = true
-		return p.s.word("true")
-	case 'f':
-		*to = false
-		return p.s.word("false")
-	}
-	return p.mismatch(name, "a boolean")
-}
-
-// number reads a number and returns its text.
-func (p *parser) number(name, want string) (string, *Error) {
-	if c := p.s.space(); c != '-' && (c < '0' || c > '9') {
-		return "", p.mismatch(name, want)
-	}
-	raw, err := p.s.value()
-	return string(raw), err
-}
-
-func (p *parser) integer(name string) (int64, *Error) {
-	text, err := p.number(name, "an integer")
-	if err != nil {
-		return 0, err
-	}
-	if strings.ContainsAny(text, ".eE") {
-		return 0, wrongType(name, "an integer", text)
-	}
-	n, bad := strconv.ParseInt(text, 10, 64)
-	if bad != nil {
-		return 0, invalid(CodeInvalidValue, name, "%s must be an integer of 64 bits, and %s is not.", name, clip(text))
-	}
-	return n, nil
-}
-
-func (p *parser) decimal(name string, ok func(float64) bool, bounds string) (*float64, *Error) {
-	text, err := p.number(name, "a number")
-	if err != nil {
-		return nil, err
-	}
-	f, bad := strconv.ParseFloat(text, 64)
-	if bad != nil || !ok(f) {
-		return nil, invalid(CodeInvalidValue, name, "%s must be %s, and %s is not.", name, bounds, clip(text))
-	}
-	return &f, nil
-}
-
 // count reads a number of tokens.
 func (p *parser) count(name string, to *uint32) *Error {
 	return p.number32(name, 1, math.MaxInt32, to)
-}
-
-// number32 reads an integer within bounds.
-func (p *parser) number32(name string, low, high int64, to *uint32) *Error {
-	n, err := p.integer(name)
-	if err != nil {
-		return err
-	}
-	if n < low || n > high {
-		return invalid(CodeInvalidValue, name, "%s must be from %d to %d, and %d is not.", name, low, high, n)
-	}
-	*to = uint32(n)
-	return nil
 }
 
 // stop reads a string or up to four of them.

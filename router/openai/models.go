@@ -8,6 +8,9 @@ type Model struct {
 	ID string
 	// Created is in seconds since 1970.
 	Created int64
+	// Adapter says that it is an adapter, of the model Parent, which is empty where that isn't served itself.
+	Adapter bool
+	Parent  string
 }
 
 // OwnedBy is who owns each model, as far as clients are told.
@@ -19,7 +22,11 @@ func AppendModel(dst []byte, m Model) []byte {
 	dst = appendString(dst, m.ID)
 	dst = append(dst, `,"object":"model","created":`...)
 	dst = strconv.AppendInt(dst, m.Created, 10)
-	return append(dst, `,"owned_by":"`+OwnedBy+`"}`...)
+	dst = append(dst, `,"owned_by":"`+OwnedBy+`"`...)
+	if m.Adapter {
+		dst = appendNullable(append(dst, `,"parent":`...), m.Parent)
+	}
+	return append(dst, '}')
 }
 
 // AppendModels appends the list of models.
