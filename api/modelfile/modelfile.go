@@ -1,7 +1,7 @@
 // Package modelfile reads what files of models say about themselves: the heads of GGUF and safetensors files and the
 // config.json of a Hugging Face repository. It decides whether a head is sound and whether the file is as long as it says,
-// and what shape the model has. It reads through an io.ReaderAt and nothing else: finding, fetching and hashing files is
-// worker/weights' job, and what a shape costs is memoryplan's.
+// and what shape the model has. It reads through an io.ReaderAt or a folder that it is given, and nothing else: finding, fetching
+// and hashing files is worker/weights' job, and what a shape costs is memoryplan's.
 package modelfile
 
 import (
