@@ -1,11 +1,10 @@
 # The images of this repository, for people with Docker: docker build --build-arg TARGET=worker -t docker.io/ringfleet/worker:0.1.0 .
-# Without Docker: go run ./hack/image build. Neither this file nor a CUDA base is built by this repository's tests.
+# Without Docker: go run ./hack/image build. This file is not built by this repository's tests.
 
-# manager, router or worker.
+# manager, router, worker, or worker-cuda, the worker for NVIDIA's GPUs.
 ARG TARGET=manager
 ARG GO_IMAGE=golang:1.26.8-bookworm
-# The worker's base: glibc 2.34 or later with apt-get. For NVIDIA GPUs name a CUDA 13 runtime image, and put a
-# libggml-cuda.so of the same llama.cpp release into /lib/llama in an image on top: the libraries below are for the CPU.
+# The worker's base: glibc 2.34 or later with apt-get.
 ARG WORKER_BASE=debian:bookworm-slim
 
 FROM ${GO_IMAGE} AS source
@@ -32,6 +31,11 @@ RUN CGO_ENABLED=1 go build -trimpath -buildvcs=false -tags netgo,osusergo -ldfla
 # The libraries of llama.cpp, pinned by digest.
 RUN cp -a "$(go run ./hack/image libs)" /out/llama
 
+# llama.cpp's part for CUDA, and NVIDIA's libraries for it, which are under NVIDIA's license (the CUDA Toolkit EULA): whoever
+# builds this stage agrees to it. Pinned by digest.
+FROM source AS fetch-cuda
+RUN mkdir -p /out && dirs=$(go run ./hack/image cuda) && for dir in $dirs; do cp -a "$dir"/. /out/ || exit 1; done
+
 FROM scratch AS manager
 COPY --from=source /passwd /etc/passwd
 COPY --from=source /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
@@ -54,5 +58,15 @@ COPY --from=build-worker /out/llama /lib/llama
 COPY --from=build-worker /out/worker /worker
 USER 65532:65532
 ENTRYPOINT ["/worker"]
+
+# The driver's own libraries stay out: NVIDIA's container runtime mounts the node's into one of the folders of the path. Which
+# GPUs a container sees is for the device plugin to say. The pod mounts something writable at /tmp.
+FROM worker AS worker-cuda
+COPY --from=fetch-cuda /out/*.so.13 /usr/lib/x86_64-linux-gnu/
+COPY --from=fetch-cuda /out/LICENSE.* /licenses/
+COPY --from=fetch-cuda /out/libggml-cuda.so /lib/llama/
+ENV LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/x86_64-linux-gnu \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    CUDA_CACHE_PATH=/tmp/cuda
 
 FROM ${TARGET}

@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string) error {
 		if err := pack.Fits(ctx, *packed); err != nil {
 			return err
 		}
-		fmt.Fprint(o.Out, pack.LoadCUDA(*cuda))
+		fmt.Fprint(o.Out, pack.LoadCUDA(*cuda), pack.Thinned)
 	}
 	dir, remove, err := pack.Unpack(*packed)
 	if err != nil {

@@ -24,6 +24,9 @@ const Most = 64 << 20
 // capabilityFile says which compute capability the folder is for.
 const capabilityFile = "capability"
 
+// Thinned says why a warning is no reason to worry.
+const Thinned = fetch.LibraryCUDA + " holds the kernels for this GPU alone, so a warning below says that it is not the pinned file\n"
+
 // script runs the program with libffi, which it needs before it can look for anything.
 const script = `#!/bin/sh
 # Checks this machine's GPU; see gpu-check -help.
