@@ -71,6 +71,9 @@ func TestAnswersAreToldApartAsTheTemplateShows(t *testing.T) {
 	if plain != "Yes." || reasoning != "Let me see." {
 		t.Errorf("where the prompt opens the reasoning: %q, %q", plain, reasoning)
 	}
+	if plain, reasoning, _, _ = split(t, l, ask("think"), `{"a": "b"}`); plain != `{"a": "b"}` || reasoning != "" {
+		t.Errorf("an object where it does: %q, %q", plain, reasoning)
+	}
 	if plain, _, _, _ = split(t, l, ask("now"), "Let me see."); plain != "Let me see." {
 		t.Errorf("where it doesn't: %q", plain)
 	}

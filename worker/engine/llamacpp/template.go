@@ -20,9 +20,9 @@ type template struct {
 	// the tools.
 	parts, tools bool
 	history      history
-	// dialect is how the model answers; ends: it depends on how the prompt ends.
+	// dialect is how the model answers. endings: it depends on how the prompt ends; nil: it doesn't.
 	dialect dialect.Dialect
-	ends    bool
+	endings *endings
 }
 
 // newTemplate compiles source. One that is missing or doesn't compile refuses every chat; prompts of text still run.
@@ -46,7 +46,9 @@ func newTemplate(source, model, bos, eos string) (t *template) {
 	t.dialect = dialect.Detect(source)
 	t.history = t.learn()
 	for _, mark := range t.dialect.Markup() {
-		t.ends = t.ends || t.dialect.After(mark) != t.dialect.After("")
+		if t.endings == nil && t.dialect.After(mark) != t.dialect.After("") {
+			t.endings = newEndings()
+		}
 	}
 	return t
 }
@@ -100,8 +102,12 @@ func (t *template) splitters() func(*engine.Chat) engine.Splitter {
 
 // splitter tells what the model answers to a chat apart.
 func (t *template) splitter(c *engine.Chat) engine.Splitter {
-	d := t.dialect
-	if t.ends {
+	if t.endings == nil {
+		return t.dialect.Splitter(c.Tools)
+	}
+	d, known := t.endings.get(c)
+	if !known {
+		d = t.dialect
 		if prompt, err := t.render(*c); err == nil { // or there would be no answer
 			d = d.After(prompt)
 		}
@@ -128,6 +134,9 @@ func (t *template) render(c engine.Chat) (string, error) {
 	out, err := t.execute(messages, tools)
 	if err != nil {
 		return "", invalid("messages", "the model's chat template refuses them: %s", shorten(err.Error()))
+	}
+	if t.endings != nil {
+		t.endings.put(&c, t.dialect.After(out))
 	}
 	return out, nil
 }
