@@ -218,6 +218,12 @@ var (
 	ErrBusy = errors.New("engine's queue is full")
 	// ErrClosed: the engine was closed under the request.
 	ErrClosed = errors.New("engine is closed")
+	// ErrNotLoaded: no model is loaded, or it was lost before the request reached it. No work was done, so no stream ends
+	// with it.
+	ErrNotLoaded = errors.New("the model is not loaded")
+	// ErrSlowReader ends a request whose reader leaves too much of its output unread. That is the reader's doing: the engine
+	// is well.
+	ErrSlowReader = errors.New("request was cancelled: its reader is too slow")
 )
 
 // CodeContextLength is the code of a request whose prompt and output are longer than the model's context.

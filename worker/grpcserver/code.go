@@ -13,9 +13,6 @@ import (
 	"github.com/ringfleet/ringfleet/worker/metrics"
 )
 
-// errNotLoaded: no model is loaded, so no request can run yet.
-var errNotLoaded = errors.New("the model is not loaded")
-
 // errNoEmbeddings: the engine makes no embeddings.
 var errNoEmbeddings = errors.New("the model's engine makes no embeddings")
 
@@ -34,22 +31,28 @@ func expect(what, expected, actual string) error {
 	return &mismatchError{what, clip(expected), actual}
 }
 
-// code is the only place where an error becomes a code.
+// code is the only place where an error becomes a code. Routers read codes so: FAILED_PRECONDITION, and UNAVAILABLE before a
+// request was accepted, mean that no work was done, and another worker is asked; UNAVAILABLE after that, and CANCELLED, mean
+// that the worker was lost, and the request goes on elsewhere; RESOURCE_EXHAUSTED means that nothing is wrong with the worker
+// and that the request is tried nowhere else; INTERNAL counts as the worker's failure.
+//
+// So a reader that is too slow gets RESOURCE_EXHAUSTED: it would be so on another worker, too. An engine that is closed under a
+// request gets UNAVAILABLE: the process ends, and has not failed.
 func code(err error) codes.Code {
 	var mismatch *mismatchError
 	var invalid *engine.InvalidError
 	switch {
 	case err == nil:
 		return codes.OK
-	case errors.As(err, &mismatch), errors.Is(err, errNotLoaded):
+	case errors.As(err, &mismatch), errors.Is(err, engine.ErrNotLoaded):
 		return codes.FailedPrecondition
 	case errors.As(err, &invalid):
 		return codes.InvalidArgument
 	case errors.Is(err, errNoEmbeddings):
 		return codes.Unimplemented
-	case errors.Is(err, engine.ErrDraining):
+	case errors.Is(err, engine.ErrDraining), errors.Is(err, engine.ErrClosed):
 		return codes.Unavailable
-	case errors.Is(err, engine.ErrBusy):
+	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrSlowReader):
 		return codes.ResourceExhausted
 	case errors.Is(err, context.Canceled):
 		return codes.Canceled
@@ -59,11 +62,16 @@ func code(err error) codes.Code {
 	return codes.Internal
 }
 
-// outcome is what the metrics call an error that ended a request.
-func outcome(err error) metrics.Outcome {
+// outcome is what the metrics call an error that ended a request. One that was accepted was not refused.
+func outcome(err error, accepted bool) metrics.Outcome {
+	if errors.Is(err, engine.ErrSlowReader) {
+		return metrics.Cancelled
+	}
 	switch code(err) {
 	case codes.FailedPrecondition, codes.Unavailable, codes.ResourceExhausted:
-		return metrics.Refused
+		if !accepted {
+			return metrics.Refused
+		}
 	case codes.InvalidArgument:
 		return metrics.Invalid
 	case codes.Canceled, codes.DeadlineExceeded:

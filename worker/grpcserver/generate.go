@@ -116,7 +116,7 @@ func (s *Server) record(q *workerv1.GenerateRequest, c *call, err error) {
 	now := s.clock.Now()
 	o := metrics.Outcome(c.finish)
 	if err != nil {
-		o = outcome(err)
+		o = outcome(err, c.accepted)
 	}
 	sinceFirst := time.Duration(0)
 	if !c.first.IsZero() {

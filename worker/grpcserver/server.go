@@ -139,7 +139,7 @@ func (s *Server) ready() (engine.Engine, error) {
 	case now.Draining:
 		return nil, engine.ErrDraining
 	case now.Engine == nil:
-		return nil, errNotLoaded
+		return nil, engine.ErrNotLoaded
 	}
 	return now.Engine, nil
 }

@@ -18,7 +18,7 @@ const (
 	Stop      Outcome = "stop"       // an end-of-turn token or a stop string
 	Length    Outcome = "length"     // max_tokens or the context's end
 	ToolCalls Outcome = "tool_calls" // the model calls tools
-	Cancelled Outcome = "cancelled"  // the caller went away
+	Cancelled Outcome = "cancelled"  // the caller went away, or did not read
 	Refused   Outcome = "refused"    // no work was done
 	Invalid   Outcome = "invalid"    // the request can never run here
 	Failed    Outcome = "failed"     // the engine failed

@@ -115,6 +115,7 @@ func (s *scheduler) changeAdapter() (bool, error) {
 
 	device := s.loaded.Executor.(engine.Adapting)
 	var err error
+	s.opts.Progress.begin(s.opts.Clock.Now(), 1)
 	switch {
 	case !c.unload:
 		err = device.LoadAdapter(c.adapter)
@@ -123,6 +124,7 @@ func (s *scheduler) changeAdapter() (bool, error) {
 	default:
 		err = unknown(c.adapter.Name) // the load that it came after did not succeed
 	}
+	s.opts.Progress.end()
 
 	s.mu.Lock()
 	if err == nil {

@@ -112,7 +112,10 @@ func (s *scheduler) embed(ctx context.Context) (bool, error) {
 	e.abort = cancel
 	s.mu.Unlock()
 
-	vectors, err := s.loaded.Executor.(engine.Embedder).Embed(partCtx, e.part(s.limits.stepTokens))
+	part, tokens := e.part(s.limits.stepTokens)
+	s.opts.Progress.begin(s.opts.Clock.Now(), (tokens+s.limits.stepTokens-1)/s.limits.stepTokens)
+	vectors, err := s.loaded.Executor.(engine.Embedder).Embed(partCtx, part)
+	s.opts.Progress.end()
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,13 +140,13 @@ func (s *scheduler) embed(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// part is the next inputs, of so many tokens together, but at least one.
-func (e *embedding) part(most int) [][]engine.Token {
+// part is the next inputs, of so many tokens together, but at least one, and how many tokens they have.
+func (e *embedding) part(most int) (inputs [][]engine.Token, tokens int) {
 	from := len(e.vectors)
 	to, n := from+1, len(e.inputs[from])
 	for to < len(e.inputs) && n+len(e.inputs[to]) <= most {
 		n += len(e.inputs[to])
 		to++
 	}
-	return e.inputs[from:to]
+	return e.inputs[from:to], n
 }

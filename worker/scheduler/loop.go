@@ -21,7 +21,9 @@ func (s *scheduler) run(ctx context.Context) {
 		}
 	}
 	s.endAll(engine.ErrClosed)
+	s.opts.Progress.begin(s.opts.Clock.Now(), 1)
 	s.err = s.loaded.Executor.Close()
+	s.opts.Progress.end()
 }
 
 // once does all that is to be done next: a change of adapters, a step, a part of an embedding; or it waits for work. It
@@ -89,7 +91,9 @@ func (s *scheduler) step(ctx context.Context, p *plan, seen *StepRecord) error {
 		FirstTokens: seen.FirstTokens[:0], TokenGaps: seen.TokenGaps[:0],
 	}
 	start := s.opts.Clock.Now()
+	s.opts.Progress.begin(start, 1)
 	result, err := s.loaded.Executor.Step(ctx, &p.batch)
+	s.opts.Progress.end()
 	aborted := s.over()
 	switch {
 	case errors.Is(err, engine.ErrNoKV):
@@ -147,7 +151,7 @@ func (s *scheduler) finish(p *plan, result *engine.Result, start time.Time, seen
 		case e.err != nil:
 			e.request.out.end(unchosen(e.err))
 		case !e.request.out.push(&e.chunk):
-			s.cancel(e.request, ErrSlowReader)
+			s.cancel(e.request, errSlowReader)
 		}
 	}
 }
@@ -193,22 +197,26 @@ func (s *scheduler) tell() {
 	}
 }
 
-// breakDown ends everything because the executor can't go on.
+// breakDown ends everything because the executor can't go on. That is said before the requests end, so that none of them is
+// sent here again.
 func (s *scheduler) breakDown(err error) {
 	err = fmt.Errorf("scheduler: the model can't go on: %w", err)
 	s.mu.Lock()
 	s.broken = err
+	s.closed = fmt.Errorf("%w: %w", engine.ErrNotLoaded, err)
 	s.mu.Unlock()
-	s.endAll(err)
 	if s.opts.Broken != nil {
 		s.opts.Broken(err)
 	}
+	s.endAll(err)
 }
 
 // endAll ends every request with why and takes no more.
 func (s *scheduler) endAll(why error) {
 	s.mu.Lock()
-	s.closed = why
+	if s.closed == nil {
+		s.closed = why
+	}
 	var all []*request
 	for _, list := range [][]*run{s.state.active, s.state.queue} {
 		for _, r := range list {

@@ -346,8 +346,33 @@ func TestABrokenExecutorEndsEverythingOnce(t *testing.T) {
 	if err := r.Health(context.Background()); !errors.Is(err, engine.ErrFatal) {
 		t.Fatalf("health is %v", err)
 	}
-	if _, err := r.Generate(context.Background(), ask("b", 10)); !errors.Is(err, engine.ErrFatal) {
+	if _, err := r.Generate(context.Background(), ask("b", 10)); !errors.Is(err, engine.ErrNotLoaded) || !errors.Is(err, engine.ErrFatal) {
 		t.Fatalf("generate after the break: %v", err)
+	}
+}
+
+func TestABreakIsToldBeforeTheRequestsEnd(t *testing.T) {
+	g := &gate{fail: fmt.Errorf("device lost: %w", engine.ErrFatal)}
+	told := make(chan engine.Stats, 1)
+	var r *rig
+	ready := make(chan struct{})
+	r = newRig(t, g, small("hello"), func(o *Options) {
+		o.Broken = func(error) {
+			<-ready
+			told <- r.Stats()
+		}
+	})
+	close(ready)
+	s, err := r.Generate(context.Background(), ask("a", 10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if st := <-told; st.Running != 1 {
+		t.Errorf("when the break was told %d requests ran", st.Running)
+	}
+	if _, _, err := read(s); !errors.Is(err, engine.ErrFatal) || errors.Is(err, engine.ErrNotLoaded) {
+		t.Errorf("the request ended with %v", err)
 	}
 }
 
@@ -382,6 +407,35 @@ func TestAReaderThatNeverReadsIsCancelled(t *testing.T) {
 	}
 	if o.push(&engine.Chunk{Text: "x"}) {
 		t.Fatal("more than 1 MiB was accepted")
+	}
+}
+
+func TestAReaderThatIsTooSlowIsToBlameAndItsNeighbourGoesOn(t *testing.T) {
+	device := small(strings.Repeat("x", 1500))
+	device.ContextTokens, device.KVTokens = 2048, 8192
+	r := newRig(t, &gate{}, device, nil)
+	slow := ask("a", 1500)
+	slow.Logprobs, slow.TopLogprobs = true, 20 // so that 1 MiB is made soon
+	s, err := r.Generate(context.Background(), slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	other, err := r.Generate(context.Background(), ask("b", 1500))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if got, _, err := read(other); len(got) != 1500 || err != nil {
+		t.Errorf("the neighbour got %d bytes, %v", len(got), err)
+	}
+	eventually(t, "the slow one has left", func() bool { return r.Stats().Running == 0 })
+	got, _, err := read(s)
+	if !errors.Is(err, engine.ErrSlowReader) || !strings.Contains(err.Error(), "1024 KiB") || len(got) == 0 {
+		t.Errorf("the slow one got %d bytes and ended with %v", len(got), err)
+	}
+	if err := r.Health(context.Background()); err != nil {
+		t.Errorf("the engine says %v", err)
 	}
 }
 

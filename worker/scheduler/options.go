@@ -55,7 +55,10 @@ type Options struct {
 	Log   logr.Logger
 	// Observer, where set, is told of steps and requests, for metrics.
 	Observer Observer
-	// Broken is called once, from the scheduler's goroutine, when the executor can't go on and the process must end.
+	// Progress, where set, is told what the executor is at, for those who look whether it still moves.
+	Progress *Progress
+	// Broken is called once, from the scheduler's goroutine, when the executor can't go on and the process must end. The
+	// requests end after it has returned.
 	Broken func(error)
 }
 
@@ -85,6 +88,9 @@ func (o Options) withDefaults(caps engine.Caps) Options {
 	}
 	if o.IdleBlocks == 0 {
 		o.IdleBlocks = min(max(caps.KVTokens/kvcache.BlockTokens/2, 1), DefaultIdleBlocks)
+	}
+	if o.Progress == nil {
+		o.Progress = &Progress{}
 	}
 	if o.Sampler == nil {
 		o.Sampler = func(s engine.Sampling, o sampling.Options) Sampler { return sampling.New(s, o) }

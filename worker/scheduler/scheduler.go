@@ -6,8 +6,9 @@
 //
 // Deciding is pure and knows time only as a count of steps: request.go, policy.go, state.go, admit.go, batch.go, apply.go,
 // turn.go, and, for what is said of tokens, text.go and voice.go. loop.go holds the one goroutine that talks to the
-// Executor; between steps it also changes adapters (control.go) and makes embeddings (embed.go). Which blocks and sequences hold what is package kvcache's to decide, which token comes next package
-// sampling's. The package knows no model and no device.
+// Executor; between steps it also changes adapters (control.go) and makes embeddings (embed.go). progress.go lets others see
+// whether it comes back from there. Which blocks and sequences hold what is package kvcache's to decide, which token comes
+// next package sampling's. The package knows no model and no device.
 package scheduler
 
 import (

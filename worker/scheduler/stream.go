@@ -1,7 +1,7 @@
 package scheduler
 
 import (
-	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
@@ -13,8 +13,8 @@ import (
 // what it takes.
 const maxUnread = 1 << 20
 
-// ErrSlowReader ends a request whose output was not read: 1 MiB of it lay unread.
-var ErrSlowReader = errors.New("request was cancelled: 1 MiB of its output lay unread")
+// errSlowReader ends a request of whose output more than maxUnread lies unread.
+var errSlowReader = fmt.Errorf("%w: more than %d KiB of its output lay unread", engine.ErrSlowReader, maxUnread>>10)
 
 // output is the stream of one request. The loop pushes into it and never waits; chunks of one choice that were not read yet
 // become one.
