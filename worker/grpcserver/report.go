@@ -12,22 +12,24 @@ type counter struct{ n atomic.Uint64 }
 
 func (c *counter) next() uint64 { return c.n.Add(1) }
 
-// report says what there is to know. It has no number yet.
-func report(id Identity, now Status) *workerv1.Report {
+// report says what there is to know, and from which figures. It has no number yet.
+func report(id Identity, now Status) (*workerv1.Report, engine.Stats) {
+	var s engine.Stats
 	r := &workerv1.Report{
 		InstanceId: id.Instance, Model: id.Model, ModelUid: id.ModelUID, Revision: id.Revision,
 		PodName: id.PodName, PodUid: id.PodUID,
 		ModelLoaded: now.Engine != nil, Draining: now.Draining,
 		Stage: now.Stage, ProgressPercent: now.Percent, Reason: now.Reason, Message: now.Message,
-		Load: &workerv1.Load{},
+		Load: &workerv1.Load{}, Shape: now.Shape,
 	}
 	if now.Draining {
 		r.Stage, r.ProgressPercent = workerv1.Stage_STAGE_DRAINING, nil
 	}
 	if now.Engine != nil {
-		r.Load = load(now.Engine.Stats())
+		s = now.Engine.Stats()
+		r.Load = load(s)
 	}
-	return r
+	return r, s
 }
 
 func load(s engine.Stats) *workerv1.Load {

@@ -33,6 +33,8 @@ type Status struct {
 	Draining bool
 	// Engine is nil until the model is loaded, and again when the engine is lost.
 	Engine engine.Engine
+	// Shape is the model's for reports; nil where it isn't known. Nobody changes it.
+	Shape *workerv1.ModelShape
 }
 
 // Worker is the process that the server speaks for.

@@ -1,11 +1,13 @@
 package grpcserver
 
 import (
+	"context"
 	"time"
 
 	"google.golang.org/grpc"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
 // The intervals between reports.
@@ -22,24 +24,56 @@ func interval(milliseconds uint32) time.Duration {
 	return min(max(time.Duration(milliseconds)*time.Millisecond, minInterval), maxInterval)
 }
 
-// Watch sends a report at once, one each interval, and one whenever the worker's status changes.
+// Watch sends a report at once, one each interval, one whenever the worker's status changes, and one when its load jumps, for
+// which it looks each minInterval: so no more than one in that time is for a jump. A change just before reports end is told.
 func (s *Server) Watch(q *workerv1.WatchRequest, stream grpc.ServerStreamingServer[workerv1.Report]) error {
-	ticker := s.clock.NewTicker(interval(q.GetIntervalMilliseconds()))
+	ticker, looks := s.clock.NewTicker(interval(q.GetIntervalMilliseconds())), s.clock.NewTicker(minInterval)
 	defer ticker.Stop()
-	for {
+	defer looks.Stop()
+	for ends := false; ; {
 		now, changed := s.worker.Status()
-		r := report(s.worker.Identity(), now)
+		r, told := report(s.worker.Identity(), now)
 		r.Sequence = s.reports.next()
-		if err := stream.Send(r); err != nil {
+		if err := stream.Send(r); err != nil || ends {
 			return err
 		}
+		if s.due(stream.Context(), ticker.C(), looks.C(), changed, func() bool { return leapt(now, &told) }) {
+			continue
+		}
 		select {
-		case <-ticker.C():
 		case <-changed:
-		case <-s.stop:
-			return nil
-		case <-stream.Context().Done():
+			ends = true
+		default:
 			return stream.Context().Err()
 		}
 	}
+}
+
+// due waits for the next report. It returns false when there is none to come.
+func (s *Server) due(ctx context.Context, tick, look <-chan time.Time, changed <-chan struct{}, leapt func() bool) bool {
+	for {
+		select {
+		case <-tick:
+			return true
+		case <-changed:
+			return true
+		case <-look:
+			if leapt() {
+				return true
+			}
+		case <-s.stop:
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// leapt reports whether the load has jumped since told.
+func leapt(now Status, told *engine.Stats) bool {
+	if now.Engine == nil {
+		return false
+	}
+	load := now.Engine.Stats()
+	return jumped(told, &load)
 }
