@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"strconv"
+	"strings"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
 
@@ -42,6 +43,7 @@ func (l *library) openModel(o *Options, head *modelfile.GGUF) (*model, error) {
 	params := llama.ModelDefaultParams()
 	params.LoadMode = llama.LoadModeMmap
 	params.ProgressCallback = l.progress
+	params.UseExtraBufts = extraBuffers(m.tensors, llama.PrintSystemInfo())
 	onGPU, keep := o.GPU.place(&params, gpus)
 	defer runtime.KeepAlive(keep)
 	m.onGPU = onGPU
@@ -56,6 +58,22 @@ func (l *library) openModel(o *Options, head *modelfile.GGUF) (*model, error) {
 		return nil, unsupported(o.WeightsPath, "its architecture "+m.architecture+" "+why)
 	}
 	return m, nil
+}
+
+// extraBuffers is 1 where matrices on the CPU may be kept repacked in buffers of their own, which makes it faster, else 0.
+// The buffers of CPUs with AMX multiply by contiguous numbers only, and the library asks them about no others when it places a
+// matrix. With multi-head latent attention the keys' second matrix (attn_k_b) is multiplied by a permuted view: the first
+// step would fail an assertion, and the process end. So such a model keeps all its matrices as they are on such a CPU.
+func extraBuffers(tensors map[string]modelfile.Tensor, system string) uint8 {
+	if !strings.Contains(system, " AMX_INT8 = 1") {
+		return 1
+	}
+	for name := range tensors {
+		if strings.HasSuffix(name, ".attn_k_b.weight") {
+			return 0
+		}
+	}
+	return 1
 }
 
 // text returns a value of the weights' metadata; numbers are written out.
