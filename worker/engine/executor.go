@@ -76,7 +76,7 @@ type Caps struct {
 	MaxStepTokens int
 	// KVBytesPerToken is the memory of one cell.
 	KVBytesPerToken int
-	// AbortMidStep: a Step ends soon after its ctx does.
+	// AbortMidStep: a Step with a prompt among its items ends soon after its ctx does.
 	AbortMidStep bool
 	// What an Engine can do for its callers; the conformance suite holds it to each that is claimed.
 	Embeddings, Adapters, Logprobs, Tools, JSONObject bool

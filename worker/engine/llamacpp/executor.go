@@ -27,6 +27,7 @@ type executor struct {
 	memory  llama.Memory
 	batch   llama.Batch
 	abort   *abort
+	ear     ear
 	onClose func() // ends what else uses the model, before it is freed
 
 	busy     atomic.Bool // a call runs
@@ -55,6 +56,7 @@ func newExecutor(o *Options, lib *library, m *model, c llama.Context, a *abort) 
 		batch:    llama.BatchInit(int32(llama.NBatch(c)), 0, 1),
 		adapters: newAdapters(lib, m, c),
 		embedder: newEmbedder(o, lib, m, a),
+		ear:      ear{lib: lib, context: c, abort: a, open: true},
 	}
 	x.caps.Embeddings = x.embedder != nil
 	x.ledger = newLedger(x.caps.KVTokens, x.caps.MaxSeqs)
@@ -156,6 +158,7 @@ func (x *executor) run(ctx context.Context, b *engine.Batch) (*engine.Result, er
 	if err := x.fill(b.Items); err != nil {
 		return nil, err
 	}
+	x.ear.hear(b.Items)
 	code, err := x.abort.decode(ctx, x.context, x.batch)
 	switch {
 	case err != nil:

@@ -1,7 +1,6 @@
 package llamacpp
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"unsafe"
@@ -31,7 +29,9 @@ type library struct {
 	tokenize ffi.Fun
 	// setAdapters is llama_set_adapters_lora.
 	setAdapters ffi.Fun
-	checked     bool // the golden conversation went as it must; guarded by opening
+	// setAbort is llama_set_abort_callback. The binding's own makes a callback each time.
+	setAbort ffi.Fun
+	checked  bool // the golden conversation went as it must; guarded by opening
 	// progress and abort are callbacks, made once: a process can make 2000 of them and never frees one.
 	progress, abort uintptr
 	sink            atomic.Pointer[func(float32)]
@@ -67,6 +67,10 @@ func load(dir string, log *slog.Logger) (*library, error) {
 	}
 	if l.setAdapters, err = symbol(dir, "llama", "llama_set_adapters_lora", &ffi.TypeSint32, &ffi.TypePointer, &ffi.TypePointer,
 		&ffi.TypeUint64, &ffi.TypePointer); err != nil {
+		return nil, err
+	}
+	if l.setAbort, err = symbol(dir, "llama", "llama_set_abort_callback", &ffi.TypeVoid, &ffi.TypePointer, &ffi.TypePointer,
+		&ffi.TypePointer); err != nil {
 		return nil, err
 	}
 	if err := returnMemory(); err != nil {
@@ -212,34 +216,6 @@ func (l *library) progressed(part float32, _ uintptr) (goOn uint8) {
 		(*sink)(part)
 	}
 	return goOn
-}
-
-// abort tells a running step to end. The library holds its address, so it is pinned until the context is freed.
-type abort struct {
-	step atomic.Pointer[context.Context]
-	pin  runtime.Pinner
-}
-
-func (a *abort) address() uintptr { return uintptr(unsafe.Pointer(a)) }
-
-// aborted is called by the library between the nodes of a step; it answers 1 to end it.
-func aborted(a *abort) (end uintptr) {
-	defer func() { _ = recover() }() // a panic can't pass through C
-	if ctx := a.step.Load(); ctx != nil && (*ctx).Err() != nil {
-		lines.hushed.Store(true)
-		return 1
-	}
-	return 0
-}
-
-// decode runs a batch whose computing ends soon after ctx.
-func (a *abort) decode(ctx context.Context, c llama.Context, b llama.Batch) (code int32, err error) {
-	lines.reset() // an error quotes lines of this pass, not of the load
-	a.step.Store(&ctx)
-	code, err = llama.Decode(c, b)
-	a.step.Store(nil)
-	lines.hushed.Store(false)
-	return code, err
 }
 
 // fatal marks err as one after which the process must end.

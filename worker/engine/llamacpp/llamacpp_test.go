@@ -299,6 +299,27 @@ func TestAStepThatIsBrokenOffIsNoError(t *testing.T) {
 	}
 }
 
+func TestAStepWithoutAPromptRunsToItsEndAndAsksNobody(t *testing.T) {
+	path := written(t, small())
+	l := open(t, func(o *Options) { o.WeightsPath = path })
+	inputs := inputsOf(4)[0]
+	step(t, l.Executor, engine.Batch{Items: []engine.Item{{Tokens: inputs[:2]}}}) // a prompt, which does ask
+	ctx := &ending{Context: context.Background(), left: 1000}
+	for i, token := range inputs[2:] {
+		b := engine.Batch{Items: []engine.Item{{Pos: 2 + i, Tokens: []engine.Token{token}, Logits: true}}}
+		if _, err := l.Executor.Step(ctx, &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked := 1000 - ctx.left; asked > 2 {
+		t.Errorf("it asked its context %d times in two steps, besides once before each", asked)
+	}
+	ctx.left = 5
+	if _, err := l.Executor.Step(ctx, &engine.Batch{Items: []engine.Item{{Seq: 1, Tokens: inputs}}}); !errors.Is(err, engine.ErrAborted) {
+		t.Errorf("the next prompt does not ask: %v", err)
+	}
+}
+
 func TestAStepEndsSoonAfterItsContext(t *testing.T) {
 	l := open(t)
 	prompt := tokens(t, l.Vocabulary, "The capital of France is")
