@@ -28,6 +28,7 @@ func build(models []*v1alpha1.InferenceModel, endpoints []*discoveryv1.EndpointS
 		}
 		if !out.Deleting {
 			out.ServedNames = fresh(names, m.Status.ServedNames)
+			out.Adapters = adapters(m, out)
 		}
 		for _, c := range candidates(slicesOf[out.UID]) {
 			if len(fresh(pods, []string{c.PodName})) == 1 {
@@ -37,6 +38,18 @@ func build(models []*v1alpha1.InferenceModel, endpoints []*discoveryv1.EndpointS
 		s.Models = append(s.Models, out)
 	}
 	return s
+}
+
+// adapters are the served names of out that are adapters of m. A name that is the model's own as well is the model.
+func adapters(m *v1alpha1.InferenceModel, out Model) []string {
+	var names []string
+	for _, a := range m.Spec.Adapters {
+		own := a.Name == out.Name || slices.Contains(m.Spec.Aliases, a.Name)
+		if !own && slices.Contains(out.ServedNames, a.Name) {
+			names = append(names, a.Name)
+		}
+	}
+	return names
 }
 
 // fresh returns those of in that are not in seen, and adds them. Of two models that say they have one name, as they

@@ -62,6 +62,16 @@ func going(e discoveryv1.Endpoint) discoveryv1.Endpoint {
 	return e
 }
 
+func adapted(o *objects, names ...string) {
+	for _, name := range names {
+		o.models[0].Spec.Adapters = append(o.models[0].Spec.Adapters, v1alpha1.Adapter{Name: name})
+	}
+}
+
+func serve(o *objects, name string) {
+	o.models[0].Status.ServedNames = append(o.models[0].Status.ServedNames, name)
+}
+
 // base is one model with two workers.
 func base() *objects {
 	m := model("uid-1", "smollm2", 0, "HuggingFaceTB/SmolLM2", "small")
@@ -93,6 +103,38 @@ var means = map[string]struct {
 	"a name that the manager has not accepted is not served": {
 		func(o *objects) { o.models[0].Status.ServedNames = nil },
 		func(s *State) { s.Models[0].ServedNames = nil },
+	},
+	"the adapters that the manager has accepted are served, each as one": {
+		func(o *objects) { adapted(o, "org/tuned", "refused"); serve(o, "org/tuned") },
+		func(s *State) {
+			s.Models[0].ServedNames = append(s.Models[0].ServedNames, "org/tuned")
+			s.Models[0].Adapters = []string{"org/tuned"}
+		},
+	},
+	"an adapter that has a name of its model is not reached by it": {
+		func(o *objects) {
+			o.models[0].Spec.Aliases = []string{"small"}
+			adapted(o, "small", "HuggingFaceTB/SmolLM2")
+		},
+		nil,
+	},
+	"nor is one whose name an older model has": {
+		func(o *objects) {
+			adapted(o, "tiny")
+			serve(o, "tiny")
+			o.models = append(o.models, model("uid-0", "older", time.Hour, "tiny"))
+		},
+		func(s *State) {
+			s.Models = []Model{{UID: "uid-0", Object: "older", Name: "older", ServedNames: []string{"tiny"}, Created: created.Add(-time.Hour)}, s.Models[0]}
+		},
+	},
+	"a model that is being deleted has no adapters": {
+		func(o *objects) {
+			adapted(o, "tuned")
+			serve(o, "tuned")
+			o.models[0].DeletionTimestamp = ptr.To(metav1.Now())
+		},
+		func(s *State) { s.Models[0].Deleting, s.Models[0].ServedNames = true, nil },
 	},
 	"a model that is being deleted is served no more and keeps its candidates": {
 		func(o *objects) { o.models[0].DeletionTimestamp = ptr.To(metav1.Now()) },

@@ -23,9 +23,11 @@ type Model struct {
 	// ServedNames are the names that it is served under, its share of those that the manager accepted. Empty when the
 	// object is being deleted.
 	ServedNames []string
-	Created     time.Time
-	Deleting    bool
-	Candidates  []Candidate // in the order of their names, which are distinct over all models
+	// Adapters are those of ServedNames that ask for an adapter of the model instead of the model itself.
+	Adapters   []string
+	Created    time.Time
+	Deleting   bool
+	Candidates []Candidate // in the order of their names, which are distinct over all models
 }
 
 // Candidate is a pod behind the model's Service.
