@@ -31,12 +31,12 @@ type measure struct {
 
 // all measures, in their order.
 var all = []measure{
-	{"decode", 20, false, (*Rig).decode},
-	{"prefix", 10, false, (*Rig).prefix},
-	{"second", 3, false, (*Rig).second},
-	{"gap", 4, false, (*Rig).gap},
-	{"cancel", 3, false, (*Rig).cancel},
-	{"mixed", 20, false, (*Rig).mixed},
+	{"decode", 25, false, (*Rig).decode},
+	{"prefix", 40, false, (*Rig).prefix},
+	{"second", 7, false, (*Rig).second},
+	{"gap", 10, false, (*Rig).gap},
+	{"cancel", 15, false, (*Rig).cancel},
+	{"mixed", 40, false, (*Rig).mixed},
 	{"start", 2, false, (*Rig).start},
 	{"cost", 60, true, (*Rig).cost},
 	{"vllm", 100, true, (*Rig).vllm},
@@ -165,14 +165,18 @@ type series map[string]pairs.Series
 
 func (s series) add(name string, v float64) { s[name] = append(s[name], v) }
 
-// turns calls one for each pair, and returns the rows.
+// turns calls one for each pair, and returns the rows, those of the pairs before an error, too.
 func (r *Rig) turns(ctx context.Context, one func(ctx context.Context, i int) error, rows func() []pairs.Row) ([]pairs.Row, error) {
 	for i := range r.Pairs {
 		ctx, cancel := context.WithTimeout(ctx, hangs)
 		err := one(ctx, i)
 		cancel()
 		if err != nil {
-			return nil, fmt.Errorf("pair %d of %d: %w", i+1, r.Pairs, err)
+			err = fmt.Errorf("pair %d of %d: %w", i+1, r.Pairs, err)
+			if i == 0 {
+				return nil, err
+			}
+			return rows(), err
 		}
 		r.progress.pair(r.measure, i+1, r.Pairs, rows())
 	}
