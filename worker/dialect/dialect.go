@@ -67,6 +67,15 @@ func (d Dialect) Markup() []string {
 	return out
 }
 
+// Stops lists the texts of the tokens by which a model ends its turn to wait for what its tools return. What it writes after
+// one is what it thinks that they do.
+func (d Dialect) Stops() []string {
+	if d.family == nil {
+		return nil
+	}
+	return d.family.stops
+}
+
 // After is the Dialect of output that follows prompt, a chat as the model's template has rendered it. Many templates let
 // the prompt end within reasoning, some of them for some chats only.
 func (d Dialect) After(prompt string) Dialect {

@@ -9,6 +9,8 @@ type family struct {
 	signs [][]string
 	// markup lists the texts of the tokens that its calls are made of, besides those of reasoning.
 	markup []string
+	// stops lists the texts of the tokens with which a model waits for the results of its calls.
+	stops []string
 	calls  func(t tools) calls
 	// within: a call may begin within reasoning, which it ends. These models forget to end it.
 	within bool
@@ -157,6 +159,7 @@ var families = []family{
 		name:   "gemma4",
 		signs:  [][]string{{"<|tool_call>call:"}},
 		markup: []string{"<|tool_call>", "<tool_call|>", `<|"|>`},
+		stops:  []string{"<|tool_response>"},
 		calls: func(tools) calls {
 			return &written{open: "<|tool_call>", closing: "<tool_call|>", before: "call:", brackets: "{}", assign: ":",
 				delimiter: `<|"|>`}
@@ -166,6 +169,7 @@ var families = []family{
 		name:   "functiongemma",
 		signs:  [][]string{{"<start_function_call>"}},
 		markup: []string{"<start_function_call>", "<end_function_call>", "<escape>"},
+		stops:  []string{"<start_function_response>"},
 		calls: func(tools) calls {
 			return &written{open: "<start_function_call>", closing: "<end_function_call>", before: "call:", brackets: "{}",
 				assign: ":", delimiter: "<escape>"}

@@ -97,6 +97,33 @@ func TestMarkupThatIsASpecialTokenHasBytes(t *testing.T) {
 	}
 }
 
+// respell replaces a string of a file's metadata.
+func respell(b []byte, old, text string) []byte {
+	long := func(s string) []byte { return append(binary.LittleEndian.AppendUint64(nil, uint64(len(s))), s...) }
+	return bytes.Replace(b, long(old), long(text), 1)
+}
+
+func TestATokenThatWaitsForToolsEndsTheOutput(t *testing.T) {
+	const (
+		id       = 350
+		text     = "<start_function_response>"
+		template = `{% for m in messages %}{{ m.content }}{% endfor %}<start_function_call>`
+	)
+	m := small()
+	m.Vocab = 400
+	word := m.Vocabulary()[id]
+	m.Template = template + strings.Repeat(" ", len(text)-len(word)) // which goes, so that the tensors stay where they are
+	v := openMade(t, m, func(b []byte) []byte {
+		return special(id, text, text)(respell(respell(b, m.Template, template), word, text))
+	}).Vocabulary
+	if got := tokens(t, v, text); !slices.Equal(got, []engine.Token{1, id}) {
+		t.Fatalf("%s is %v", text, got)
+	}
+	if !v.EndsGeneration(id) || v.EndsGeneration(id-1) || len(v.Piece(id)) > 0 {
+		t.Errorf("%s ends the output: %t, another token: %t; its bytes are %q", text, v.EndsGeneration(id), v.EndsGeneration(id-1), v.Piece(id))
+	}
+}
+
 func TestAModelWithoutToolsRefusesThem(t *testing.T) {
 	l := open(t)
 	if l.Info.Caps.Tools || l.Splitter != nil || !l.Info.Caps.Logprobs || !l.Info.Caps.JSONObject || !l.Info.Caps.Adapters {

@@ -26,6 +26,7 @@ type vocabulary struct {
 	bos      engine.Token // added to prompts that don't begin with it; -1: none is
 	entries  []atomic.Pointer[entryOfToken]
 	markup   map[engine.Token][]byte // special tokens that a splitter must see
+	stops    map[engine.Token][]byte // special tokens by which the model waits for its tools
 
 	mu     sync.RWMutex // guards handle: held shared by each call into the library
 	handle llama.Vocab  // 0 once the model is freed
@@ -50,14 +51,14 @@ func newVocabulary(lib *library, model llama.Model, context int, log *slog.Logge
 	if v.template.broken != "" {
 		log.Warn("The model's chat template can't be used, so chats are refused", "reason", v.template.broken)
 	}
-	v.markup = v.marks()
+	v.markup, v.stops = v.marks(v.template.dialect.Markup()), v.marks(v.template.dialect.Stops())
 	return v
 }
 
-// marks finds the tokens that are the markup of the model's dialect.
-func (v *vocabulary) marks() map[engine.Token][]byte {
+// marks finds which of texts are one token.
+func (v *vocabulary) marks(texts []string) map[engine.Token][]byte {
 	found := map[engine.Token][]byte{}
-	for _, text := range v.template.dialect.Markup() {
+	for _, text := range texts {
 		if out, err := v.tokens(text, true); err == nil && len(out) == 1 {
 			found[out[0]] = []byte(text)
 		}
@@ -152,7 +153,8 @@ func (v *vocabulary) Piece(t engine.Token) []byte {
 	return nil
 }
 
-// EndsGeneration implements engine.Vocabulary.
+// EndsGeneration implements engine.Vocabulary. Besides the tokens that the weights name, a model stops by those with which it
+// waits for its tools: not all weights name them.
 func (v *vocabulary) EndsGeneration(t engine.Token) bool {
 	e := v.entry(t)
 	return e != nil && e.ends
@@ -171,7 +173,8 @@ func (v *vocabulary) entry(t engine.Token) *entryOfToken {
 	if v.handle == 0 {
 		return nil
 	}
-	e := &entryOfToken{piece: v.markup[t], ends: llama.VocabIsEOG(v.handle, llama.Token(t))}
+	_, waits := v.stops[t]
+	e := &entryOfToken{piece: v.markup[t], ends: waits || llama.VocabIsEOG(v.handle, llama.Token(t))}
 	if e.piece == nil {
 		e.piece = v.piece(llama.Token(t))
 	}
