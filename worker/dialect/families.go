@@ -25,14 +25,22 @@ var reasonings = []marks{
 	{"<think>", "</think>"},
 	{"[THINK]", "[/THINK]"},
 	{"<seed:think>", "</seed:think>"},
+	{"<mm:think>", "</mm:think>"},
 	{"<|channel>thought", "<channel|>"},
 }
+
+// foreign are signs of models whose calls none of families writes, though their templates have its signs.
+var foreign = family{signs: [][]string{
+	{"]<]minimax[>["},                                   // MiniMax M3
+	{"<|python_tag|>", "'<function='", "'</function>'"}, // Functionary 3.1
+}}
 
 // Detect recognises a dialect by the text of a chat template. Whether a prompt ends within reasoning After sees.
 func Detect(template string) Dialect {
 	var d Dialect
+	strange := foreign.has(template)
 	for i := range families {
-		if families[i].has(template) {
+		if !strange && families[i].has(template) {
 			d.family = &families[i]
 			break
 		}
@@ -207,6 +215,14 @@ var families = []family{
 		markup: []string{"<|tool_call|>", "<tool_call>"},
 		calls: func(tools) calls {
 			return &objects{open: []string{"<|tool_call|>", "<tool_call>"}, closing: "</tool_call>"}
+		},
+	},
+	{
+		name:   "apriel", // 1.5, 1.6
+		signs:  [][]string{{"<tool_calls>["}},
+		markup: []string{"<tool_calls>", "</tool_calls>"},
+		calls: func(tools) calls {
+			return &objects{open: []string{"<tool_calls>"}, closing: "</tool_calls>"}
 		},
 	},
 	{

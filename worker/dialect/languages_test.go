@@ -131,6 +131,11 @@ var languages = map[string]spoken{
 		bad:      "<|tool_call|>[{}]",
 		call:     jsonCall(`<|tool_call|>[{"arguments": %[2]s, "name": "%[1]s"}]`),
 	},
+	"apriel": {
+		template: "<tool_calls>[",
+		bad:      "<tool_calls>[weather]",
+		call:     jsonCall(`<tool_calls>[{"name": "%s", "arguments": %s, "id": "1"}]</tool_calls>`),
+	},
 	"hermes": {
 		template: "<tool_call>" + think,
 		bad:      "<tool_call>{weather}",

@@ -11,7 +11,7 @@ import (
 type literal struct {
 	// delimiter encloses strings, in which nothing is escaped; "": they are Python's.
 	delimiter string
-	// ends is the marker after the call, where arguments that were left open end.
+	// ends is the marker after the call, where arguments that were left open end; "": there is none.
 	ends string
 	// brackets that are open, as what closes them; the first closes the arguments.
 	brackets []byte
@@ -45,7 +45,7 @@ func (l *literal) read(buf string, final bool) (n int, out string, done bool) {
 
 // token reads what comes next outside of strings.
 func (l *literal) token(s string, final bool, b *strings.Builder) (n int, wait, done bool) {
-	if does, may := beginsAny(s, []string{l.ends}); does || may && !final {
+	if does, may := beginsAny(s, []string{l.ends}); l.ends != "" && (does || may && !final) {
 		return 0, !does, does
 	}
 	if l.delimiter != "" {

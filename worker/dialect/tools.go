@@ -120,16 +120,35 @@ func kindOf(value string) kinds {
 	return kindNumber
 }
 
-// encode makes JSON of the text of a value: itself where it is JSON of one of kinds but a string, or a Python constant of
+// encode makes JSON of the text of a value: itself where it is JSON of one of kinds but a string, or a Python literal of
 // one of them; a string of the text otherwise.
 func (k kinds) encode(text string) string {
 	v := constant(strings.TrimSpace(text))
+	if k&(kindObject|kindArray) != 0 && !json.Valid([]byte(v)) {
+		v = compound(v)
+	}
 	if json.Valid([]byte(v)) {
 		if of := kindOf(v); of != kindString && (k == 0 || k&of != 0) {
 			return v
 		}
 	}
 	return quote(text)
+}
+
+// compound returns the JSON of a Python dict or list, and else text itself.
+func compound(text string) string {
+	const key = "v"
+	if !strings.HasPrefix(text, "{") && !strings.HasPrefix(text, "[") {
+		return text
+	}
+	l := literal{brackets: []byte{')'}}
+	n, out, done := l.read(key+"="+text+")", true)
+	out, prefixed := strings.CutPrefix(out, `{"`+key+`":`)
+	out, closed := strings.CutSuffix(out, "}")
+	if !done || !prefixed || !closed || n != len(key+"="+text+")") {
+		return text
+	}
+	return out
 }
 
 // constant returns the JSON of Python's True, False and None, and else word itself.
