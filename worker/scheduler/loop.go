@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"runtime"
 	"fmt"
 	"time"
 
@@ -92,6 +93,7 @@ func (s *scheduler) step(ctx context.Context, p *plan, seen *StepRecord) error {
 	}
 	start := s.opts.Clock.Now()
 	s.opts.Progress.begin(start, 1)
+	runtime.Gosched() // streams send what the last step made; Go takes up to 10 ms to see that a thread has gone into C
 	result, err := s.loaded.Executor.Step(ctx, &p.batch)
 	s.opts.Progress.end()
 	aborted := s.over()
