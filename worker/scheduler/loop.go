@@ -3,8 +3,8 @@ package scheduler
 import (
 	"context"
 	"errors"
-	"runtime"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
