@@ -91,6 +91,9 @@ func ConfigShape(raw []byte, weights uint64) (*Shape, error) {
 		return nil, refuse(Unsupported, "describes no language model that is known here: num_hidden_layers %d, num_attention_heads %d, hidden_size %d, vocab_size %d",
 			c.Layers, c.Heads, c.Hidden, c.Vocab)
 	}
+	if c.SharedExperts < 0 || c.SharedExperts > maxHeads {
+		return nil, refuse(Damaged, "describes a model that can't be: shared experts %d, expected 0 to %d", c.SharedExperts, maxHeads)
+	}
 	if err := c.layers(s); err != nil {
 		return nil, err
 	}
@@ -199,7 +202,7 @@ func IndexBytes(raw []byte) (total uint64, files []string, err error) {
 	if err := json.Unmarshal(raw, &index); err != nil {
 		return 0, nil, refuse(Damaged, "is no index: %v", err)
 	}
-	if n := index.Metadata.TotalSize; n < 1 || n > 1<<60 {
+	if n := index.Metadata.TotalSize; n < 1 || n > maxWeights {
 		return 0, nil, refuse(Unsupported, "is an index without a total size (metadata.total_size)")
 	}
 	seen := map[string]bool{}

@@ -6,6 +6,9 @@ import "slices"
 var llamaLike = []string{"llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi3",
 	"olmo2", "granite", "deepseek_v2", "deepseek_v3", "smollm3", "cohere", "cohere2", "glm4_moe"}
 
+// maxWeights is more bytes than the weights of any model have. What the bounds of a shape allow fits 64 bits.
+const maxWeights = 1 << 60
+
 // perWeight is how many bits a weight takes, in matrices and elsewhere.
 type perWeight struct{ matrix, other float64 }
 
@@ -60,6 +63,9 @@ func (c *config) weigh(s *Shape, known uint64) *Error {
 		s.Layers[i].Bytes = bytes(matrix, other)
 		s.Parameters += matrix + other
 		s.WeightBytes += s.Layers[i].Bytes
+	}
+	if s.WeightBytes > maxWeights {
+		return refuse(Damaged, "describes a model that can't be: %d bytes of weights, expected at most %d", s.WeightBytes, uint64(maxWeights))
 	}
 	if s.Counted = known == 0; !s.Counted {
 		s.scale(known)
