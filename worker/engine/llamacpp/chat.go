@@ -114,8 +114,7 @@ func messagesOf(text []byte, parts bool, calls *history) (jinja.Value, error) {
 			return messages, err
 		}
 	}
-	calls.apply(messages.AsList().Items)
-	return messages, nil
+	return jinja.NewList(calls.apply(messages.AsList().Items)), nil
 }
 
 // content checks the parts of a message's content and joins them where the template takes strings only.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,8 @@ type history struct {
 	// content that a message with calls and without a text must have; nil: any that says nothing.
 	content *jinja.Value
 	ids     idForm
+	// single: a message has one call, followed by its result. Others the template refuses, or shows only the first of.
+	single bool
 }
 
 // idForm is a form of a call's id.
@@ -40,6 +43,7 @@ const (
 const (
 	triedKey, triedValue = "k" + needle, "v" + needle
 	triedArguments       = `{"` + triedKey + `": "` + triedValue + `"}`
+	secondTried          = "second" + needle // the name of another call
 	longTriedID          = "call_0123456789abcdef01234567"
 	shortTriedID         = "call00001"
 )
@@ -67,15 +71,19 @@ func (t *template) learn() history {
 				continue
 			}
 			h.text = arguments.IsString()
+			content := void
 			switch {
 			case !asVoid:
-				h.content = &none
+				content, h.content = none, &none
 			case !asNone:
 				h.content = &void
 			}
 			if id == shortTriedID {
 				h.ids = shortID
 			}
+			second := id[:len(id)-1] + "2"
+			out, err := t.execute(t.conversation(arguments, content, id, second), jinja.None())
+			h.single = err != nil || !strings.Contains(out, secondTried)
 			return t.counted(h)
 		}
 	}
@@ -97,36 +105,39 @@ func (t *template) counted(h history) history {
 	return h
 }
 
-// conversation is one in which a tool was called.
-func (t *template) conversation(arguments, content jinja.Value, id string) jinja.Value {
-	message := func(role string, content jinja.Value) *jinja.Value {
-		m := jinja.NewDict()
-		m.AsDict().Set("role", jinja.NewString(role))
-		m.AsDict().Set("content", content)
-		return &m
-	}
+// conversation is one in which as many tools were called at once as there are ids.
+func (t *template) conversation(arguments, content jinja.Value, ids ...string) jinja.Value {
 	text := jinja.NewString("x")
 	asked := text
 	if t.parts {
-		part := jinja.NewDict()
-		part.AsDict().Set("type", jinja.NewString("text"))
-		part.AsDict().Set("text", text)
-		asked = jinja.NewList([]jinja.Value{part})
+		asked = jinja.NewList([]jinja.Value{dictOf("type", jinja.NewString("text"), "text", text)})
 	}
-	function, call := jinja.NewDict(), jinja.NewDict()
-	function.AsDict().Set("name", jinja.NewString(needle))
-	function.AsDict().Set("arguments", arguments)
-	call.AsDict().Set("id", jinja.NewString(id))
-	call.AsDict().Set("type", jinja.NewString("function"))
-	call.AsDict().Set("function", function)
-	calls, result := message("assistant", content), message("tool", text)
-	calls.AsDict().Set("tool_calls", jinja.NewList([]jinja.Value{call}))
-	result.AsDict().Set("tool_call_id", jinja.NewString(id))
-	return jinja.NewList([]jinja.Value{*message("user", asked), *calls, *result, *message("assistant", text), *message("user", asked)})
+	var calls, results []jinja.Value
+	for i, id := range ids {
+		function := dictOf("name", jinja.NewString([]string{needle, secondTried}[i]), "arguments", arguments)
+		calls = append(calls, dictOf("id", jinja.NewString(id), "type", jinja.NewString("function"), "function", function))
+		results = append(results, dictOf("role", jinja.NewString("tool"), "content", text, "tool_call_id", jinja.NewString(id)))
+	}
+	user := dictOf("role", jinja.NewString("user"), "content", asked)
+	caller := dictOf("role", jinja.NewString("assistant"), "content", content, "tool_calls", jinja.NewList(calls))
+	answer := dictOf("role", jinja.NewString("assistant"), "content", text)
+	return jinja.NewList(slices.Concat([]jinja.Value{user, caller}, results, []jinja.Value{answer, user}))
 }
 
-// apply makes the calls in messages, which are objects, what the template wants.
-func (h *history) apply(messages []jinja.Value) {
+// dictOf makes a dict of keys, each followed by its value.
+func dictOf(members ...any) jinja.Value {
+	out := jinja.NewDict()
+	for i := 0; i+1 < len(members); i += 2 {
+		out.AsDict().Set(members[i].(string), members[i+1].(jinja.Value))
+	}
+	return out
+}
+
+// apply returns messages, which are objects, with their calls as the template wants them. It changes the objects.
+func (h *history) apply(messages []jinja.Value) []jinja.Value {
+	if h.single {
+		messages = spread(messages)
+	}
 	ids := counter{form: h.ids}
 	if h.ids == countedID && counts(messages) {
 		ids.form = anyID
@@ -151,6 +162,42 @@ func (h *history) apply(messages []jinja.Value) {
 			h.arguments(f.AsDict())
 		}
 	}
+	return messages
+}
+
+// spread gives each call a message of its own, before its results.
+func spread(messages []jinja.Value) (out []jinja.Value) {
+	for i := 0; i < len(messages); i++ {
+		message := messages[i].AsDict()
+		calls, _ := message.Get("tool_calls")
+		out = append(out, messages[i])
+		if !calls.IsList() || calls.AsList().Len() < 2 {
+			continue
+		}
+		end := i + 1
+		for end < len(messages) && textOf(messages[end].AsDict(), "role") == "tool" {
+			end++
+		}
+		results := slices.Clone(messages[i+1 : end])
+		for n, call := range calls.AsList().Items {
+			one := jinja.NewList([]jinja.Value{call})
+			if n == 0 {
+				message.Set("tool_calls", one)
+			} else {
+				out = append(out, dictOf("role", jinja.NewString("assistant"), "content", jinja.None(), "tool_calls", one))
+			}
+			results = slices.DeleteFunc(results, func(r jinja.Value) bool {
+				its := call.IsDict() && textOf(call.AsDict(), "id") == textOf(r.AsDict(), "tool_call_id")
+				if its {
+					out = append(out, r)
+				}
+				return its
+			})
+		}
+		out = append(out, results...)
+		i = end - 1
+	}
+	return out
 }
 
 // arguments makes a function's arguments text or an object. What is no JSON of an object stays as it is.

@@ -58,6 +58,14 @@ func TestCallsComeBackAsTheTemplateWantsThem(t *testing.T) {
 		"a text beside calls stays": {
 			`{% for m in messages %}{{ m.content.strip() + ':' }}{% for c in m.tool_calls %}` + asJSON + `{% endfor %}{% endfor %}`,
 			`"I look."`, `"{}"`, `Weather?:I look.:weather({})now({})noon:sunny:I look.:now({})one:two:`},
+		"one at a time, others refused": {
+			`{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}` +
+				`{{ m.content }}{% for c in m.tool_calls %}` + asJSON + `{% endfor %}` + ofResults + `{% endfor %}`,
+			`"I look."`, `"{}"`, `Weather?I look.weather({})sunny[call_a:sunny]now({})noon[call_b:noon]` +
+				`I look.now({})one[call_a:one]two[unknown:two]`},
+		"one at a time, others forgotten": {
+			`{% for m in messages %}{% for c in m.tool_calls[:1] %}` + asJSON + `{% endfor %}` + ofResults + `{% endfor %}`,
+			`null`, `"{}"`, `weather({})[call_a:sunny]now({})[call_b:noon]now({})[call_a:one][unknown:two]`},
 		"ids of nine characters": {showing(nineOnly + `{{ c.id }} ` + asJSON), `null`, `"{}"`,
 			`05f49740f weather({})9d60374e1 now({})[9d60374e1:noon][05f49740f:sunny]05f49740f now({})[05f49740f:one][unknown:two]`},
 		"ids that count the calls of the conversation": {section + showing(`{{ c.id }}`+asJSON), `null`, `"{}"`,
