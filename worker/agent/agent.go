@@ -28,6 +28,7 @@ import (
 	"github.com/ringfleet/ringfleet/worker/gpu"
 	"github.com/ringfleet/ringfleet/worker/grpcserver"
 	"github.com/ringfleet/ringfleet/worker/metrics"
+	"github.com/ringfleet/ringfleet/worker/scheduler"
 	"github.com/ringfleet/ringfleet/worker/weights/fetch"
 )
 
@@ -42,6 +43,9 @@ type agent struct {
 	set     *metrics.Set
 	started time.Time
 	failure chan error // the first error that ends the process; the rest are dropped
+
+	progress scheduler.Progress // what the device in this process is at
+	stalled  chan struct{}      // closed when it does not come back from there
 
 	mu     sync.Mutex // guards the rest
 	engine engine.Engine
@@ -74,16 +78,25 @@ func Run(ctx context.Context, o Options) error {
 		log.Info("The GPUs can't be watched", "message", err.Error())
 		return a.run(ctx)
 	}
-	live, end := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { a.watchGPUs(live, devices) })
-	err = a.run(ctx)
-	end()
-	watching.Wait()
+	err = a.runOn(ctx, devices)
 	return errors.Join(err, devices.Close())
 }
 
+// runOn is run while g is watched, to the end of a drain.
+func (a *agent) runOn(ctx context.Context, g gpus) error {
+	live, end := context.WithCancel(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	watching.Go(func() { a.watchGPUs(live, g) })
+	err := a.run(ctx)
+	end()
+	watching.Wait()
+	return err
+}
+
 func newAgent(o Options, log logr.Logger, c clock.WithTicker) (*agent, error) {
+	if o.Server.Stall < stallLook {
+		return nil, fmt.Errorf("agent: --engine-stall %s: want %s or more", o.Server.Stall, stallLook)
+	}
 	instance, err := newInstance()
 	if err != nil {
 		return nil, err
@@ -93,7 +106,7 @@ func newAgent(o Options, log logr.Logger, c clock.WithTicker) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{o: o, log: log, clock: c, fetcher: fetcher, started: c.Now(), failure: make(chan error, 1)}
+	a := &agent{o: o, log: log, clock: c, fetcher: fetcher, started: c.Now(), failure: make(chan error, 1), stalled: make(chan struct{})}
 	a.state = newState(grpcserver.Identity{
 		Instance: instance, Model: o.Model, ModelUID: o.ModelUID, Revision: o.Revision, PodName: o.PodName, PodUID: o.PodUID,
 	})
@@ -136,22 +149,24 @@ func (a *agent) run(ctx context.Context) error {
 	}()
 	over := make(chan struct{})
 	parts.Go(func() { a.fail(a.serveGRPC(live, over, secure)) })
+	awake, sleep := context.WithCancel(context.Background()) // until the engine is closed
+	parts.Go(func() { a.watchSteps(awake) })
 
 	select {
 	case <-ctx.Done():
-		a.drain()
-		err = nil
+		err = a.drain()
 	case err = <-a.failure:
-		if !errors.Is(err, errFetched) {
-			a.log.Error(err, "The worker can't go on")
-		}
+	}
+	if err != nil && !errors.Is(err, errFetched) {
+		a.log.Error(err, "The worker can't go on")
 	}
 	end()
 	if errors.Is(err, errFetched) {
 		err = nil // the weights stay in use: the next container of the pod holds them
 	} else {
-		err = errors.Join(err, a.closeEngine(), a.fetcher.Close())
+		err = errors.Join(err, a.leaveEngine(), a.fetcher.Close())
 	}
+	sleep()
 	close(over)
 	stop, cancel := context.WithTimeout(context.Background(), flush)
 	defer cancel()
@@ -220,6 +235,35 @@ func (a *agent) keep(e engine.Engine) bool {
 		a.engine = e
 	}
 	return !a.ending
+}
+
+// holds reports whether there is an engine that has been loaded.
+func (a *agent) holds() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.engine != nil
+}
+
+// leaveEngine closes the engine, or leaves it to the end of the process where its device does not come back.
+func (a *agent) leaveEngine() error {
+	closed := make(chan error, 1)
+	go func() { closed <- a.closeEngine() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-a.stalled:
+		return a.trouble()
+	}
+}
+
+// trouble returns an error that has come to end the process, if any.
+func (a *agent) trouble() error {
+	select {
+	case err := <-a.failure:
+		return err
+	default:
+		return nil
+	}
 }
 
 func (a *agent) closeEngine() error {

@@ -123,7 +123,8 @@ func TestAWorkerThatDrainsStaysForTwoHeartbeats(t *testing.T) {
 }
 
 func TestTheDrainTimeoutEndsWhatStillRuns(t *testing.T) {
-	p := start(t, device(sim.Options{Text: strings.Repeat("x", 250), Step: time.Second}), nil) // it would take minutes
+	// It would take minutes. A step takes real time, which the clock of the worker does not know.
+	p := start(t, device(sim.Options{Text: strings.Repeat("x", 250), Step: time.Second}), func(o *Options) { o.Server.Stall = 24 * time.Hour })
 	waitFor(t, "the load", func() bool { return p.stage() == workerv1.Stage_STAGE_LOADED })
 	running := make(chan answer, 1)
 	c := p.router()

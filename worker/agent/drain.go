@@ -18,12 +18,13 @@ const (
 )
 
 // drain refuses new requests, says so, and waits for those inside, up to the drain timeout. A worker that never loaded
-// has nothing to wait for: no router sends it anything.
-func (a *agent) drain() {
+// has nothing to wait for: no router sends it anything. An error that ends the process otherwise ends the drain, and is
+// returned.
+func (a *agent) drain() error {
 	a.state.Drain()
 	now, _ := a.state.Status()
 	if now.Engine == nil {
-		return
+		return a.trouble()
 	}
 	inside := now.Engine.Stats()
 	a.log.Info("The worker drains", "running", inside.Running, "waiting", inside.Waiting, "timeout", a.o.DrainTimeout.String())
@@ -35,6 +36,8 @@ func (a *agent) drain() {
 	done := make(chan error, 1)
 	go func() { done <- now.Engine.Drain(ctx) }()
 	select {
+	case err := <-a.failure:
+		return err
 	case err := <-done:
 		a.log.Info("All requests have ended", "error", err)
 	case <-timeout.C():
@@ -43,7 +46,12 @@ func (a *agent) drain() {
 		left := now.Engine.Stats()
 		a.log.Info("The drain timeout is over; requests that still run are ended", "error", err, "running", left.Running, "waiting", left.Waiting)
 	}
-	<-heard
+	select {
+	case err := <-a.failure:
+		return err
+	case <-heard:
+		return a.trouble()
+	}
 }
 
 // stopGRPC ends the reports, lets the last answers leave, and closes every connection.

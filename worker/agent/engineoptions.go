@@ -130,8 +130,9 @@ type ServerOptions struct {
 	Kind string
 	// Model is the model's name at the server; empty: the first that it lists.
 	Model string
-	// Stall is how long requests may run without a token before the server counts as stalled. It must be longer than the
-	// longest prompt takes.
+	// Stall is how long requests may run without progress before the engine counts as stalled: without a token of a server
+	// beside this process, within one step of a model in it. It must be longer than a server's longest prompt and the model's
+	// longest step.
 	Stall time.Duration
 	// Adapters: the server loads adapters while it runs. Priorities: it heeds priorities.
 	Adapters, Priorities bool
@@ -141,7 +142,7 @@ func (s *ServerOptions) bind(b *binder) {
 	b.text(&s.URL, "engine-url", "http://127.0.0.1:8000", "the server beside this process, for --driver openai; RINGFLEET_ENGINE_API_KEY is its key")
 	b.text(&s.Kind, "engine-kind", string(openai.OpenAI), "what it is: VLLM, SGLang, LlamaServer or OpenAI")
 	b.text(&s.Model, "engine-model", "", "the model's name at the server (default: the first that it lists)")
-	b.duration(&s.Stall, "engine-stall", 2*time.Minute, "time without a token, while requests run, after which the server counts as stalled")
+	b.duration(&s.Stall, "engine-stall", 2*time.Minute, "time without progress, while requests run, after which the engine counts as stalled")
 	b.truth(&s.Adapters, "engine-adapters", "the server loads adapters while it runs")
 	b.truth(&s.Priorities, "engine-priorities", "the server heeds priorities")
 }

@@ -111,7 +111,7 @@ func (a *agent) schedule(m *engine.Loaded) scheduler.Options {
 	return scheduler.Options{
 		MaxSequences: a.o.MaxSequences, MaxWaiting: a.o.MaxWaiting, StepTokens: tokens, Gather: a.o.Steps.Gather, MaxIdle: idle,
 		JSONObject: func() sampling.Constraint { return words.JSONObject() },
-		Clock:      a.clock, Log: a.log, Observer: a.set.Steps(), Broken: a.engineLost,
+		Clock:      a.clock, Log: a.log, Observer: a.set.Steps(), Progress: &a.progress, Broken: a.engineLost,
 	}
 }
 

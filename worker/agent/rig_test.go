@@ -86,6 +86,12 @@ func device(o sim.Options) func(string, func(int)) (*engine.Loaded, error) {
 // start runs a worker with weights in place, unless change says otherwise.
 func start(t *testing.T, open func(string, func(int)) (*engine.Loaded, error), change func(*Options)) *process {
 	t.Helper()
+	return startBy(t, open, change, (*agent).run)
+}
+
+// startBy is start where run is more than the agent's own.
+func startBy(t *testing.T, open func(string, func(int)) (*engine.Loaded, error), change func(*Options), run func(*agent, context.Context) error) *process {
+	t.Helper()
 	o := Options{}
 	f := flag.NewFlagSet("worker", flag.ContinueOnError)
 	o.bind(f, func(string) string { return "" })
@@ -113,7 +119,7 @@ func start(t *testing.T, open func(string, func(int)) (*engine.Loaded, error), c
 	a.open, p.a = open, a
 	var ctx context.Context
 	ctx, p.kill = context.WithCancel(context.Background())
-	go func() { p.result <- a.run(ctx) }()
+	go func() { p.result <- run(a, ctx) }()
 	t.Cleanup(func() {
 		p.kill()
 		p.end()

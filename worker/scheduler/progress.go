@@ -26,6 +26,8 @@ func (p *Progress) Now() (Work, bool) {
 	return *w, true
 }
 
-func (p *Progress) begin(now time.Time, steps int) { p.work.Store(&Work{Since: now, Steps: max(steps, 1)}) }
+func (p *Progress) begin(now time.Time, steps int) {
+	p.work.Store(&Work{Since: now, Steps: max(steps, 1)})
+}
 
 func (p *Progress) end() { p.work.Store(nil) }
