@@ -64,14 +64,21 @@ func (c *client) do(ctx context.Context, method, path string, content []byte) (*
 	if again {
 		r, _, err = c.try(ctx, c.fresh, method, path, content)
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, plain(err)
+	switch {
+	case err == nil:
+		return r, nil
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case again:
+		return nil, &sentError{plain(err)}
 	}
-	return r, nil
+	return nil, plain(err)
 }
+
+// sentError is an error of the second try of a request: the first may have reached the server.
+type sentError struct{ error }
+
+func (e *sentError) Unwrap() error { return e.error }
 
 // try says whether the request may be sent once more.
 func (c *client) try(ctx context.Context, by *http.Client, method, path string, content []byte) (*http.Response, bool, error) {
@@ -102,6 +109,12 @@ func closed(err error) bool {
 
 // refused tells that nobody listens: the server's process is gone.
 func refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+// unsent tells that the server got nothing of the request, as nobody listens.
+func unsent(err error) bool {
+	sent := (*sentError)(nil)
+	return refused(err) && !errors.As(err, &sent)
+}
 
 // plain is a network error without the URL around it.
 func plain(err error) error {

@@ -12,15 +12,11 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// The errors of this driver, beside those of package engine.
-var (
-	// ErrNotLoaded: the engine beside the worker does not serve its model yet, or no longer.
-	ErrNotLoaded = errors.New("the engine does not serve the model")
-	// ErrStalled ends requests of an engine that made no token for the stall time.
-	ErrStalled = errors.New("the engine made no token for too long")
-	// ErrSlowReader ends a request whose output was not read: 1 MiB of it lay unread.
-	ErrSlowReader = errors.New("request was cancelled: 1 MiB of its output lay unread")
-)
+// ErrStalled ends requests of an engine that made no token for the stall time.
+var ErrStalled = errors.New("the engine made no token for too long")
+
+// errSlowReader ends a request of whose output more than maxUnread lies unread.
+var errSlowReader = fmt.Errorf("%w: more than %d KiB of its output lay unread", engine.ErrSlowReader, maxUnread>>10)
 
 const (
 	maxErrorBody = 64 << 10

@@ -291,7 +291,7 @@ func TestAReaderThatDoesNotReadIsCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, "the stream is closed", func() bool { return d.streams() == 0 && len(w.Stats().RequestIDs) == 0 })
-	if _, _, err := all(s); !errors.Is(err, ErrSlowReader) {
+	if _, _, err := all(s); !errors.Is(err, engine.ErrSlowReader) {
 		t.Errorf("it ended with %v", err)
 	}
 }

@@ -70,7 +70,7 @@ func (d *Driver) Generate(ctx context.Context, r *engine.Request) (engine.Stream
 func (d *Driver) begun(c *call, t target) (engine.Stream, error) {
 	<-c.out.begun
 	if err := c.out.failed(); err != nil {
-		return nil, err
+		return nil, lost(err)
 	}
 	if prompt, most := c.out.PromptTokens(), c.request.MaxTokens; t.context > 0 && prompt > 0 && prompt+max(most, 1) > t.context {
 		c.cancel(engine.ErrClosed)
@@ -87,7 +87,7 @@ func (d *Driver) enter(ctx context.Context, r *engine.Request, epoch uint64) (*c
 		return nil, nil, err
 	}
 	if d.watch.state.Epoch != epoch {
-		return nil, nil, fmt.Errorf("%w: it was restarted in this moment", ErrNotLoaded)
+		return nil, nil, fmt.Errorf("%w: the engine beside the worker was restarted in this moment", engine.ErrNotLoaded)
 	}
 	if len(d.running) >= d.about.sequences(&d.o)+d.o.MaxWaiting {
 		return nil, nil, engine.ErrBusy
@@ -199,7 +199,7 @@ func (d *Driver) read(ctx context.Context, c *call, a *assembler, in *events) er
 		}
 		chunk.Logprobs = trim(chunk.Logprobs, c.request.Logprobs, c.request.TopLogprobs)
 		if worth(&chunk) && !c.out.push(chunk) {
-			return ErrSlowReader
+			return errSlowReader
 		}
 		c.out.begin(a.prompt)
 	}
@@ -237,6 +237,14 @@ func broken(err error) error {
 		return err
 	}
 	return fmt.Errorf("the engine failed: %w", err)
+}
+
+// lost is err, and engine.ErrNotLoaded where the server's process was found gone before it got the request.
+func lost(err error) error {
+	if unsent(err) {
+		return fmt.Errorf("%w: nobody listens at the engine's address", engine.ErrNotLoaded)
+	}
+	return err
 }
 
 // fieldOf is what OpenAI calls the prompt.

@@ -65,7 +65,7 @@ func passed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return broken(err)
+	return lost(broken(err))
 }
 
 // maxInputs is how many texts one request for embeddings holds, so that its answer stays small.

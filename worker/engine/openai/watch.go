@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
 // Reason is why a server does not serve its model.
@@ -37,7 +39,7 @@ func (s State) err() error {
 	if s.Loaded {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %s", ErrNotLoaded, s.Reason, s.Message)
+	return fmt.Errorf("%w: %s: %s", engine.ErrNotLoaded, s.Reason, s.Message)
 }
 
 // maxMisses is how many health checks in a row may fail.

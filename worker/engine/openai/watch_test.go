@@ -79,7 +79,7 @@ func TestNothingIsAskedOfAServerThatIsNotLoaded(t *testing.T) {
 		"tokenise": func() error { _, err := w.Tokenize(context.Background(), engine.Prompt{Text: "a"}); return err }(),
 		"health":   w.Health(context.Background()),
 	} {
-		if !errors.Is(err, ErrNotLoaded) || !strings.Contains(err.Error(), string(Starting)) {
+		if !errors.Is(err, engine.ErrNotLoaded) || !strings.Contains(err.Error(), string(Starting)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -89,6 +89,33 @@ func TestNothingIsAskedOfAServerThatIsNotLoaded(t *testing.T) {
 	d.change(func(d *double) { d.health = 0 })
 	if s := w.until("it is loaded", func(s State) bool { return s.Loaded }); s.Epoch != 1 {
 		t.Errorf("the first epoch is %d", s.Epoch)
+	}
+}
+
+func TestARequestThatFindsTheServerGoneIsNotLoaded(t *testing.T) {
+	for name, ask := range map[string]func(*Driver) error{
+		"generate": func(w *Driver) error { _, err := w.Generate(context.Background(), text("a")); return err },
+		"tokenise": func(w *Driver) error {
+			_, err := w.Tokenize(context.Background(), engine.Prompt{Text: "a"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDouble(t, "vllm")
+			w := watchIt(t, d)
+			d.stop()
+			w.client.close() // no connection is kept, and the clock stands: the driver has not looked since
+			if err := ask(w.Driver); !errors.Is(err, engine.ErrNotLoaded) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+func TestARequestThatMayHaveReachedAServerThatIsGoneNowHasFailed(t *testing.T) {
+	gone := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
+	if !unsent(broken(gone)) || unsent(broken(&sentError{gone})) || !refused(broken(&sentError{gone})) {
+		t.Errorf("the first try is unsent %t, the second %t", unsent(broken(gone)), unsent(broken(&sentError{gone})))
 	}
 }
 
