@@ -66,6 +66,17 @@ type modelList struct {
 	} `json:"data"`
 }
 
+// Numbers beyond these no server means.
+const mostContext, mostVocab, mostSlots = 1 << 28, 1 << 24, 1 << 16
+
+// sound returns n, or 0 where it is no sound number.
+func sound(n, most int) int {
+	if n < 0 || n > most {
+		return 0
+	}
+	return n
+}
+
 // describe asks a server what it is.
 func (d *Driver) describe(ctx context.Context) (about, error) {
 	a := about{kind: d.o.Kind, model: d.o.Model}
@@ -79,9 +90,9 @@ func (d *Driver) describe(ctx context.Context) (about, error) {
 			continue
 		}
 		found = true
-		a.model, a.context = m.ID, m.Context
+		a.model, a.context = m.ID, sound(m.Context, mostContext)
 		if m.Meta != nil {
-			a.vocab = m.Meta.Vocab
+			a.vocab = sound(m.Meta.Vocab, mostVocab)
 		}
 		if a.kind == OpenAI {
 			a.kind = kindOf(m.Owner)
@@ -103,7 +114,7 @@ func (d *Driver) describe(ctx context.Context) (about, error) {
 		if err := d.step(ctx, http.MethodGet, path, nil, &properties); err != nil {
 			return a, fmt.Errorf("%s: %w", path, err)
 		}
-		a.slots, a.context = properties.Slots, properties.Settings.Context
+		a.slots, a.context = sound(properties.Slots, mostSlots), sound(properties.Settings.Context, mostContext)
 		a.blind = properties.Template.Tools != nil && !*properties.Template.Tools
 	}
 	return a, nil

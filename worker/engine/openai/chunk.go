@@ -66,6 +66,7 @@ type assembler struct {
 	request        string // its id
 	field, adapter string // what its prompt is called, and its adapter
 	choice         int
+	vocab, most    int // tokens that there are, and that it may make; 0: unknown
 	prompt         int // 0: not known yet
 	usage          engine.Usage
 	counted        int // completion tokens that were named
@@ -101,7 +102,9 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 	if d := choice.Delta; d != nil {
 		text += d.Content
 		c.Reasoning = a.thought.add(d.Reasoning+d.ReasoningContent, mended)
-		c.ToolCalls = a.calls.add(a.request, a.choice, d.ToolCalls)
+		if c.ToolCalls, err = a.calls.add(a.request, a.choice, d.ToolCalls); err != nil {
+			return c, false, err
+		}
 	}
 	c.Text = a.text.add(text, mended)
 	c.Tokens = choice.IDs
@@ -111,9 +114,8 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 			c.Tokens = named(c.Logprobs)
 		}
 	}
-	a.counted += len(c.Tokens)
-	if len(c.Tokens) == 0 && worth(&c) {
-		a.counted++ // at least
+	if err := a.tally(&c); err != nil {
+		return c, false, err
 	}
 	if a.finish, err = finishOf(a.finish, choice.Finish, a.calls.any()); err != nil {
 		return c, false, err
@@ -122,20 +124,57 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 	return c, alive || worth(&c), nil
 }
 
+// spare is how many pieces more than tokens a server may make of them.
+const spare = 64
+
+// tally counts the tokens of a chunk, and refuses what no request can have asked for.
+func (a *assembler) tally(c *engine.Chunk) error {
+	for _, t := range c.Tokens {
+		if err := inside(t, a.vocab); err != nil {
+			return err
+		}
+	}
+	a.counted += len(c.Tokens)
+	if len(c.Tokens) == 0 && worth(c) {
+		a.counted++ // at least
+	}
+	if a.counted > a.bound() {
+		return fmt.Errorf("it has sent %d pieces of at most %d tokens and goes on", a.counted, a.most)
+	}
+	return nil
+}
+
+// bound is how many pieces may come.
+func (a *assembler) bound() int {
+	if a.most == 0 {
+		return mostContext
+	}
+	return 2*a.most + spare
+}
+
+// inside refuses a token that the server can't mean. The size of its vocabulary may be unknown, and is 0 then.
+func inside(t engine.Token, vocab int) error {
+	if t < 0 || vocab > 0 && int(t) >= vocab {
+		return fmt.Errorf("it sent the token %d, outside the vocabulary of %d", t, vocab)
+	}
+	return nil
+}
+
 // count books what an event says about numbers of tokens.
 func (a *assembler) count(w *wireChunk) {
 	if u := w.Usage; u != nil {
-		a.usage.Prompt, a.usage.Completion = u.Prompt, max(a.usage.Completion, u.Completion)
+		a.usage.Prompt, a.usage.Completion = sound(u.Prompt, mostContext), max(a.usage.Completion, sound(u.Completion, a.bound()))
 		if u.Details != nil {
-			a.usage.Cached = u.Details.Cached
+			a.usage.Cached = sound(u.Details.Cached, mostContext)
 		}
 	}
 	if p := w.Progress; p != nil {
-		a.usage.Prompt, a.usage.Cached = p.Total, p.Cached
+		a.usage.Prompt, a.usage.Cached = sound(p.Total, mostContext), sound(p.Cached, mostContext)
 	}
 	if t := w.Timings; t != nil && t.Prompt > 0 {
-		a.usage.Prompt, a.usage.Cached = t.Prompt+t.Cached, t.Cached
-		a.usage.Completion = max(a.usage.Completion, t.Predicted)
+		a.usage.Cached = sound(t.Cached, mostContext)
+		a.usage.Prompt = sound(t.Prompt, mostContext) + a.usage.Cached
+		a.usage.Completion = max(a.usage.Completion, sound(t.Predicted, a.bound()))
 	}
 	if n := len(w.PromptIDs); n > 0 {
 		a.usage.Prompt = n
@@ -192,13 +231,19 @@ type calls struct {
 	seen []wireCall // Index is the server's, ID what it said
 }
 
+// maxCalls is more calls of tools than an output has.
+const maxCalls = 1024
+
 func (c *calls) any() bool { return len(c.seen) > 0 }
 
-func (c *calls) add(request string, choice int, pieces []wireCall) []engine.ToolCall {
+func (c *calls) add(request string, choice int, pieces []wireCall) ([]engine.ToolCall, error) {
 	var out []engine.ToolCall
 	for _, p := range pieces {
 		at := c.find(p)
 		call := engine.ToolCall{Index: at, Arguments: p.Function.Arguments}
+		if at == maxCalls {
+			return nil, fmt.Errorf("it made more than %d calls of tools", maxCalls)
+		}
 		if at == len(c.seen) {
 			c.seen = append(c.seen, wireCall{Index: p.Index, ID: p.ID})
 			call.ID, call.Name = p.ID, p.Function.Name
@@ -208,7 +253,7 @@ func (c *calls) add(request string, choice int, pieces []wireCall) []engine.Tool
 		}
 		out = append(out, call)
 	}
-	return out
+	return out, nil
 }
 
 // find returns the call that p goes on with: the last one of its number, unless p has another id.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,7 +62,7 @@ func (d *Driver) Generate(ctx context.Context, r *engine.Request) (engine.Stream
 	}
 	go func() {
 		defer d.parts.Done()
-		d.run(life, c, path, bodies)
+		d.run(life, c, t, path, bodies)
 	}()
 	return d.begun(c, t)
 }
@@ -118,14 +119,14 @@ func (d *Driver) leave(c *call) {
 }
 
 // run sends a request's choices and ends its stream.
-func (d *Driver) run(ctx context.Context, c *call, path string, bodies [][]byte) {
+func (d *Driver) run(ctx context.Context, c *call, t target, path string, bodies [][]byte) {
 	unhook := context.AfterFunc(d.life, func() { c.cancel(context.Cause(d.life)) })
 	defer unhook()
 	defer c.cancel(nil)
 	var all sync.WaitGroup
 	for i, b := range bodies {
 		all.Go(func() {
-			err := d.choice(ctx, c, i, path, b)
+			err := d.choice(ctx, c, t, i, path, b)
 			if err == nil {
 				return
 			}
@@ -147,7 +148,7 @@ func (d *Driver) run(ctx context.Context, c *call, path string, bodies [][]byte)
 }
 
 // choice reads the stream of one choice to its end.
-func (d *Driver) choice(ctx context.Context, c *call, n int, path string, content []byte) error {
+func (d *Driver) choice(ctx context.Context, c *call, t target, n int, path string, content []byte) error {
 	r, err := d.client.do(ctx, http.MethodPost, path, content) //nolint:bodyclose // settle closes it
 	if err != nil {
 		return broken(err)
@@ -159,7 +160,8 @@ func (d *Driver) choice(ctx context.Context, c *call, n int, path string, conten
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "text/event-stream" {
 		return broken(errGarbage)
 	}
-	a := &assembler{request: c.id, choice: n, field: fieldOf(&c.request.Prompt), adapter: c.adapter}
+	a := &assembler{request: c.id, choice: n, field: fieldOf(&c.request.Prompt), adapter: c.adapter, vocab: t.vocab,
+		most: cmp.Or(c.request.MaxTokens, t.context)}
 	if err := d.read(ctx, c, a, newEvents(r.Body)); err != nil {
 		return err
 	}

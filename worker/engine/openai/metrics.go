@@ -91,6 +91,9 @@ func parseMetrics(r io.Reader) (figures, error) {
 	return out, nil
 }
 
+// mostCounted is a number that no counter of a server reaches, and to which all whole ones are exact.
+const mostCounted = 1 << 53
+
 // sum adds up the series of the first name that has any. The sum of a histogram is the sum of what was observed.
 func (f families) sum(names []string) *float64 {
 	values := f.values(names)
@@ -100,6 +103,9 @@ func (f families) sum(names []string) *float64 {
 	sum := 0.0
 	for _, v := range values {
 		sum += v
+	}
+	if sum > mostCounted {
+		return nil
 	}
 	return &sum
 }
@@ -167,7 +173,7 @@ func (f families) labels(names, labels []string, add bool) *float64 {
 func labelOf(m *dto.Metric, labels []string) *float64 {
 	for _, want := range labels {
 		for _, l := range m.GetLabel() {
-			if n, err := strconv.ParseFloat(l.GetValue(), 64); l.GetName() == want && err == nil && n > 0 && n < 1<<53 {
+			if n, err := strconv.ParseFloat(l.GetValue(), 64); l.GetName() == want && err == nil && n > 0 && n <= math.MaxInt32 {
 				return &n
 			}
 		}
