@@ -71,17 +71,18 @@ type Driver struct {
 	parts  sync.WaitGroup  // the supervisor and all requests
 	wake   chan struct{}   // asks the supervisor to look at once
 
-	mu       sync.Mutex // guards the rest; nothing is called with it held
-	watch    watch
-	changed  chan struct{} // closed and replaced when the state changes
-	about    about
-	seen     figures
-	rates    rates
-	running  map[*call]struct{}
-	ended    chan struct{} // closed and replaced when a request ends
-	draining bool
-	closed   bool
-	adapters map[string]*adapter
+	mu        sync.Mutex // guards the rest; nothing is called with it held
+	watch     watch
+	changed   chan struct{} // closed and replaced when the state changes
+	about     about
+	seen      figures
+	rates     rates
+	running   map[*call]struct{}
+	questions map[*question]struct{}
+	ended     chan struct{} // closed and replaced when a request ends
+	draining  bool
+	closed    bool
+	adapters  map[string]*adapter
 }
 
 // New starts to watch a server, which need not be there yet. Close ends it.
@@ -99,7 +100,7 @@ func New(o Options) (*Driver, error) {
 		watch:   watch{stall: o.Stall, state: State{Reason: Starting, Message: "the engine has not answered yet"}},
 		changed: make(chan struct{}), ended: make(chan struct{}),
 		about:   about{kind: o.Kind},
-		running: map[*call]struct{}{}, adapters: map[string]*adapter{},
+		running: map[*call]struct{}{}, questions: map[*question]struct{}{}, adapters: map[string]*adapter{},
 	}
 	d.parts.Go(d.supervise)
 	return d, nil
@@ -134,7 +135,7 @@ func (d *Driver) Drain(ctx context.Context) error {
 	for {
 		d.mu.Lock()
 		d.draining = true
-		left, ended := len(d.running), d.ended
+		left, ended := len(d.running)+len(d.questions), d.ended
 		d.mu.Unlock()
 		if left == 0 {
 			return nil

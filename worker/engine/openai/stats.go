@@ -7,8 +7,8 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// maxIDs is the most request ids that Stats names.
-const maxIDs = 1024
+// maxIDs is the most request ids that Stats names, maxRequests more requests than any server has.
+const maxIDs, maxRequests = 1024, 1 << 20
 
 // Stats says how busy the server is. Requests that it was just sent count at once; otherwise its own figures count, which
 // are as old as the last look. What it does not export is unknown.
@@ -31,6 +31,18 @@ func (d *Driver) Stats() engine.Stats {
 		if len(s.RequestIDs) < maxIDs {
 			s.RequestIDs = append(s.RequestIDs, c.id)
 		}
+	}
+	for q := range d.questions {
+		if q.id == "" {
+			continue
+		}
+		s.Waiting++
+		if len(s.RequestIDs) < maxIDs {
+			s.RequestIDs = append(s.RequestIDs, q.id)
+		}
+	}
+	if number(f.running) > maxRequests || number(f.waiting) > maxRequests {
+		return s // it can't mean them
 	}
 	if f.running != nil && f.waiting != nil {
 		all := max(s.Running+s.Waiting, int(*f.running)+int(*f.waiting))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"unicode/utf8"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
@@ -31,6 +30,11 @@ func (d *Driver) Tokenize(ctx context.Context, p engine.Prompt) ([]engine.Token,
 		return nil, err
 	}
 	delete(in, "tool_choice")
+	ctx, done, err := d.question(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	if s.template != "" {
 		if in, err = d.render(ctx, s, in, p); err != nil {
 			return nil, err
@@ -39,8 +43,16 @@ func (d *Driver) Tokenize(ctx context.Context, p engine.Prompt) ([]engine.Token,
 	var out struct {
 		Tokens []engine.Token `json:"tokens"`
 	}
-	if err := d.client.ask(ctx, http.MethodPost, s.tokenize, in, &out, fieldOf(&p), ""); err != nil {
-		return nil, passed(ctx, err)
+	if err := d.answer(ctx, 1, s.tokenize, in, &out, fieldOf(&p)); err != nil {
+		return nil, err
+	}
+	if out.Tokens == nil {
+		return nil, broken(errGarbage)
+	}
+	for _, token := range out.Tokens {
+		if err := inside(token, t.vocab); err != nil {
+			return nil, broken(err)
+		}
 	}
 	return out.Tokens, nil
 }
@@ -52,20 +64,12 @@ func (d *Driver) render(ctx context.Context, s *server, in body, p engine.Prompt
 		var out struct {
 			Prompt string `json:"prompt"`
 		}
-		if err := d.client.ask(ctx, http.MethodPost, s.template, in, &out, "messages", ""); err != nil {
-			return nil, passed(ctx, err)
+		if err := d.answer(ctx, 1, s.template, in, &out, "messages"); err != nil {
+			return nil, err
 		}
 		text = out.Prompt
 	}
 	return body{"content": text, "add_special": true, "parse_special": true}, nil
-}
-
-// passed says whose fault an error is.
-func passed(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return lost(broken(err))
 }
 
 // maxInputs is how many texts one request for embeddings holds, so that its answer stays small.
@@ -114,6 +118,11 @@ func (d *Driver) Embed(ctx context.Context, r *engine.EmbedRequest) (*engine.Emb
 			return nil, err
 		}
 	}
+	ctx, done, err := d.question(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	out := &engine.Embeddings{}
 	for len(inputs) > 0 {
 		n := min(len(inputs), maxInputs)
@@ -140,8 +149,8 @@ func embedInput(t target, p *engine.Prompt, i int) (any, error) {
 func (d *Driver) embed(ctx context.Context, t target, inputs []any, out *engine.Embeddings) error {
 	var got embeddings
 	in := map[string]any{"model": t.model, "input": inputs, "encoding_format": "base64"}
-	if err := d.client.ask(ctx, http.MethodPost, embeddingsPath, in, &got, "input", ""); err != nil {
-		return passed(ctx, err)
+	if err := d.answer(ctx, len(inputs), embeddingsPath, in, &got, "input"); err != nil {
+		return err
 	}
 	vectors := make([][]float32, len(inputs))
 	for _, e := range got.Data {
@@ -154,6 +163,11 @@ func (d *Driver) embed(ctx context.Context, t target, inputs []any, out *engine.
 		return broken(fmt.Errorf("it made %d embeddings of %d inputs", len(got.Data), len(inputs)))
 	}
 	out.Vectors = append(out.Vectors, vectors...)
+	for _, v := range out.Vectors {
+		if len(v) != len(out.Vectors[0]) {
+			return broken(fmt.Errorf("it made embeddings of %d and of %d numbers", len(out.Vectors[0]), len(v)))
+		}
+	}
 	out.PromptTokens += got.Usage.Prompt
 	return nil
 }
