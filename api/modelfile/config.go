@@ -80,19 +80,12 @@ func ConfigShape(raw []byte, weights uint64) (*Shape, error) {
 		Vocab: c.Vocab, Context: c.Context, Experts: max(c.Experts, c.LocalExperts, c.RoutedExperts), ExpertsUsed: c.ExpertsUsed,
 		Tied: c.Tied != nil && *c.Tied,
 	}
-	if s.Experts > 0 {
-		s.ExpertFeedForward = c.ExpertIntermediate
-		if s.ExpertFeedForward == 0 {
-			s.ExpertFeedForward = c.Intermediate
-		}
-		s.SharedFeedForward = max(c.SharedIntermediate, c.SharedExperts*s.ExpertFeedForward)
-	}
 	if c.Layers < 1 || c.Layers > maxLayers || c.Heads < 1 || c.Hidden < 1 || c.Vocab < 1 {
 		return nil, refuse(Unsupported, "describes no language model that is known here: num_hidden_layers %d, num_attention_heads %d, hidden_size %d, vocab_size %d",
 			c.Layers, c.Heads, c.Hidden, c.Vocab)
 	}
-	if c.SharedExperts < 0 || c.SharedExperts > maxHeads {
-		return nil, refuse(Damaged, "describes a model that can't be: shared experts %d, expected 0 to %d", c.SharedExperts, maxHeads)
+	if err := c.experts(s); err != nil {
+		return nil, err
 	}
 	if err := c.layers(s); err != nil {
 		return nil, err
@@ -120,6 +113,22 @@ func (c *config) dtype() string {
 	default:
 		return t
 	}
+}
+
+// experts fills in how wide the experts are.
+func (c *config) experts(s *Shape) *Error {
+	if s.Experts == 0 {
+		return nil
+	}
+	if c.SharedExperts < 0 || c.SharedExperts > maxHeads { // their width is a product
+		return refuse(Damaged, "describes a model that can't be: shared experts %d, expected 0 to %d", c.SharedExperts, maxHeads)
+	}
+	s.ExpertFeedForward = c.ExpertIntermediate
+	if s.ExpertFeedForward == 0 {
+		s.ExpertFeedForward = c.Intermediate
+	}
+	s.SharedFeedForward = max(c.SharedIntermediate, c.SharedExperts*s.ExpertFeedForward)
+	return nil
 }
 
 // layers fills in what each layer caches.
