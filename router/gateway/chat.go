@@ -24,13 +24,13 @@ func (x *exchange) chat() error {
 	if err != nil {
 		return err
 	}
-	m, s, err := x.h.find(req.Model)
+	m, s, err := x.find(req.Model)
 	if err != nil {
 		return err
 	}
-	x.model, x.measure, x.choices = m.Name, x.h.cfg.Measure(m.Name), int(req.Choices)
+	x.choices = int(req.Choices)
 	call := &Call{
-		ModelUID: m.UID, RequestID: x.id, Key: affinityKey(x.r.Header.Get(telemetry.HeaderSession), req),
+		ModelUID: m.UID, Adapter: m.adapter, RequestID: x.id, Key: affinityKey(m.adapter, x.r.Header.Get(telemetry.HeaderSession), req),
 		FirstByte: s.firstByte, Idle: s.idle, Chat: req,
 	}
 	answer := &openai.Completion{
@@ -42,6 +42,16 @@ func (x *exchange) chat() error {
 		return x.stream(ctx, cancel, call, answer)
 	}
 	return x.collect(ctx, call, answer)
+}
+
+// find returns what a request is for, and begins its figures.
+func (x *exchange) find(name string) (served, *State, error) {
+	m, s, err := x.h.find(name)
+	if err != nil {
+		return served{}, nil, err
+	}
+	x.model, x.adapter, x.measure = m.Name, m.adapter, x.h.cfg.Measure(m.Name)
+	return m, s, nil
 }
 
 // collect answers with all choices at once. Until then the client has no byte, so that a worker which is lost in the

@@ -58,7 +58,7 @@ func code(err error) answer {
 			"The router is going away and could not wait for this answer. Send the request again.").retry(time.Second)
 	case errors.Is(err, errOverloaded):
 		return refuse(http.StatusServiceUnavailable, OutcomeBusy, openai.ServiceUnavailable, "server_is_overloaded",
-			"The router holds as many bytes of requests as it may. Send the request again when some have ended.").retry(time.Second)
+			"The router holds as many bytes of requests and embeddings as it may. Send the request again when some have ended.").retry(time.Second)
 	case errors.Is(err, ErrNotSynced):
 		return refuse(http.StatusServiceUnavailable, OutcomeNoWorker, openai.ServiceUnavailable, "router_starting",
 			"The router has just started and does not know its models yet.").retry(time.Second)
@@ -115,6 +115,9 @@ func (f *Fault) code() answer {
 	case Busy:
 		a = refuse(http.StatusTooManyRequests, OutcomeBusy, openai.RateLimit, "slow_down",
 			"The model's workers have full queues.").retry(time.Second)
+	case NoAdapter:
+		a = refuse(http.StatusNotFound, OutcomeNotFound, openai.InvalidRequest, "model_not_found",
+			"No worker of the model has loaded the adapter.")
 	case Invalid:
 		a = refuse(http.StatusBadRequest, OutcomeInvalid, openai.InvalidRequest, openai.CodeInvalidValue,
 			"The worker can't run this request.")

@@ -37,6 +37,8 @@ const (
 	Loading
 	// Busy: the worker's queue is full.
 	Busy
+	// NoAdapter: none of the workers that were asked has loaded the adapter.
+	NoAdapter
 	// Invalid: the worker can never run this request. Param may name a parameter, and TooLong is set when prompt and
 	// answer don't fit the context.
 	Invalid
@@ -96,7 +98,7 @@ func (e *unknownModelError) Error() string {
 type unknownPathError struct{ method, path string }
 
 func (e *unknownPathError) Error() string {
-	return fmt.Sprintf("Nothing is served at %s %s. There are POST /v1/chat/completions, GET /v1/models and GET /v1/models/{id}.",
+	return fmt.Sprintf("Nothing is served at %s %s. There are POST /v1/chat/completions, POST /v1/embeddings, GET /v1/models and GET /v1/models/{id}.",
 		clip(e.method), clip(e.path))
 }
 

@@ -20,6 +20,8 @@ type Generator interface {
 	// Generate starts a call and waits for the first part of its answer; until that is there it may try another worker.
 	// Ending ctx ends the call everywhere. Errors are of type *Fault, or ctx's.
 	Generate(ctx context.Context, c *Call) (Stream, error)
+	// Embed runs a call to its end; it may try another worker. Ending ctx ends the call. Errors are as Generate's.
+	Embed(ctx context.Context, c *Call) (*Embeddings, error)
 }
 
 // Stream is the output of one call.
@@ -38,16 +40,19 @@ type Call struct {
 	// ModelUID is the model's, RequestID the client request's: calls that belong to one share it.
 	ModelUID  string
 	RequestID string
+	// Adapter is the name of the model's adapter that is asked for; empty for the model itself.
+	Adapter string
 	// Tried are pods that were lost while they worked on this request. They are not asked again, and count as attempts.
 	Tried []string
 	// Key says which conversation this is: equal keys want the same worker.
 	Key []byte
-	// FirstByte is how long the first text may take, Idle how long any later one.
+	// FirstByte is how long the first text, or the embeddings, may take, Idle how long any later text.
 	FirstByte time.Duration
 	Idle      time.Duration
 
-	// Chat is what the client asks for. Its byte slices are parts of the request's body.
-	Chat *openai.ChatRequest
+	// Chat or Embedding is what the client asks for. The byte slices of a chat are parts of the request's body.
+	Chat      *openai.ChatRequest
+	Embedding *openai.EmbeddingRequest
 }
 
 // Event is the next part of an answer: a piece of one choice, or its end.
@@ -68,7 +73,7 @@ func (e *Event) shows() bool {
 	return d.Text != "" || d.Reasoning != "" || len(d.ToolCalls) > 0 || len(d.Logprobs) > 0
 }
 
-// Measure takes the figures of one chat request. Its methods are called by one goroutine at a time.
+// Measure takes the figures of one request. Its methods are called by one goroutine at a time.
 type Measure interface {
 	// FirstToken is the time from the request's arrival to its first text, NextToken from one text to the next.
 	FirstToken(time.Duration)
@@ -86,7 +91,8 @@ type Config struct {
 	Log *slog.Logger
 	// MaxBodyBytes bounds a request's body.
 	MaxBodyBytes int64
-	// MaxBodyBytesTotal bounds the memory of all bodies together. Each is held until its request ends.
+	// MaxBodyBytesTotal bounds the memory of all bodies together, and of the embeddings on their way to clients. Each is
+	// held until its request ends.
 	MaxBodyBytesTotal int64
 	// Measure begins the figures of a request to a model, or to "unknown".
 	Measure   func(model string) Measure

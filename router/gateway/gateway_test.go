@@ -31,6 +31,7 @@ type script struct {
 	mu    sync.Mutex
 	calls []*Call
 	plays []play
+	embed func(context.Context, *Call) (*Embeddings, error)
 
 	streams []*playing
 }
@@ -61,6 +62,14 @@ func (s *script) Generate(ctx context.Context, c *Call) (Stream, error) {
 	stream := &playing{ctx: ctx, steps: p.steps, attempts: max(p.attempts, 1)}
 	s.streams = append(s.streams, stream)
 	return stream, nil
+}
+
+func (s *script) Embed(ctx context.Context, c *Call) (*Embeddings, error) {
+	s.mu.Lock()
+	s.calls = append(s.calls, c)
+	embed := s.embed
+	s.mu.Unlock()
+	return embed(ctx, c)
 }
 
 // open is the number of streams that were not closed.

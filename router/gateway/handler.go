@@ -21,8 +21,9 @@ import (
 
 // Paths of the API.
 const (
-	pathChat   = "/v1/chat/completions"
-	pathModels = "/v1/models"
+	pathChat       = "/v1/chat/completions"
+	pathEmbeddings = "/v1/embeddings"
+	pathModels     = "/v1/models"
 )
 
 // exchange is one request and its response.
@@ -38,6 +39,7 @@ type exchange struct {
 
 	// For the log and the figures.
 	model, worker string
+	adapter       string // empty: the model itself
 	status        int
 	outcome       Outcome
 	code          string
@@ -111,6 +113,8 @@ func (x *exchange) route() (err error) {
 	switch {
 	case path == pathChat:
 		return x.only(x.chat, http.MethodPost)
+	case path == pathEmbeddings:
+		return x.only(x.embed, http.MethodPost)
 	case path == pathModels:
 		return x.only(x.list, http.MethodGet, http.MethodHead)
 	case strings.HasPrefix(path, pathModels+"/") && path != pathModels+"/":
@@ -147,19 +151,29 @@ func (x *exchange) get() error {
 	if err != nil {
 		return err
 	}
-	one := NewState([]Model{{ServedNames: []string{id}, Created: m.Created}}, 0, 0).list[0]
-	return x.write(http.StatusOK, openai.AppendModel(nil, one))
+	return x.write(http.StatusOK, openai.AppendModel(nil, m.listed))
 }
 
 // write sends a whole response. An error means that the client has gone.
 func (x *exchange) write(status int, body []byte) error {
+	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	x.head(status)
+	return x.send(body)
+}
+
+// head begins a response of JSON.
+func (x *exchange) head(status int) {
 	x.status = status
 	header := x.w.Header()
 	header.Set("Content-Type", "application/json")
-	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("X-Content-Type-Options", "nosniff")
 	_ = x.rc.SetWriteDeadline(x.h.cfg.Clock.Now().Add(writeWindow))
 	x.w.WriteHeader(status)
+}
+
+// send writes a part of a response that has begun. An error means that the client has gone.
+func (x *exchange) send(body []byte) error {
+	_ = x.rc.SetWriteDeadline(x.h.cfg.Clock.Now().Add(writeWindow))
 	if _, err := x.w.Write(body); err != nil {
 		return errGone
 	}
@@ -222,6 +236,9 @@ func (x *exchange) log() {
 	}
 	if x.why != "" {
 		attrs = append(attrs, slog.String("why", x.why))
+	}
+	if x.adapter != "" {
+		attrs = append(attrs, slog.String("adapter", x.adapter))
 	}
 	if x.model != "" {
 		attrs = append(attrs, slog.String("model", x.model), slog.String("worker", x.worker),

@@ -19,7 +19,12 @@ var refused = map[string]struct {
 	allow               string
 	notSynced, tooLarge bool
 }{
-	"an unknown path":                 {method: "POST", path: "/v1/embeddings", status: 404, code: "unknown_url", say: "/v1/chat/completions"},
+	"an unknown path":                 {method: "POST", path: "/v1/completions", status: 404, code: "unknown_url", say: "POST /v1/chat/completions, POST /v1/embeddings"},
+	"GET of embeddings":               {method: "GET", path: pathEmbeddings, status: 405, code: "method_not_allowed", allow: "POST"},
+	"embeddings of an unknown model":  {method: "POST", path: pathEmbeddings, body: `{"model":"smollm3","input":"x"}`, status: 404, param: "model", code: "model_not_found", say: `Did you mean smollm2?`},
+	"embeddings of nothing":           {method: "POST", path: pathEmbeddings, body: `{"model":"small","input":[]}`, status: 400, param: "input", code: "invalid_value", say: "1 to 2048"},
+	"embeddings in a large body":      {method: "POST", path: pathEmbeddings, body: strings.Repeat(" ", 64<<10+1), status: 413, code: "request_too_large", say: "65536"},
+	"embeddings before the sync":      {method: "POST", path: pathEmbeddings, body: `{"model":"small","input":"x"}`, notSynced: true, status: 503, code: "router_starting"},
 	"the root":                        {method: "GET", path: "/", status: 404, code: "unknown_url"},
 	"models with a slash and no id":   {method: "GET", path: "/v1/models/", status: 404, code: "unknown_url"},
 	"GET of chat":                     {method: "GET", path: pathChat, status: 405, code: "method_not_allowed", allow: "POST"},
@@ -88,6 +93,7 @@ var faults = map[string]struct {
 	"workers that load":        {Fault{Kind: Loading, Message: "One worker is loading: 40 %."}, 503, "service_unavailable_error", "model_loading", "no_worker", true},
 	"a full queue":             {Fault{Kind: Busy}, 429, "rate_limit_error", "slow_down", "busy", true},
 	"a prompt that is too big": {Fault{Kind: Invalid, Param: "messages", TooLong: true}, 400, "invalid_request_error", "context_length_exceeded", "invalid", false},
+	"an adapter that none has": {Fault{Kind: NoAdapter, Param: "model"}, 404, "invalid_request_error", "model_not_found", "not_found", false},
 	"what no worker can run":   {Fault{Kind: Invalid, Param: "seed"}, 400, "invalid_request_error", "invalid_value", "invalid", false},
 	"a lost worker":            {Fault{Kind: Lost}, 502, "server_error", "worker_lost", "upstream", false},
 	"no first byte":            {Fault{Kind: NoFirstByte}, 504, "server_error", "first_byte_timeout", "timeout", false},

@@ -15,46 +15,65 @@ type Model struct {
 	UID string
 	// Name is the one under which it is counted and logged.
 	Name string
-	// ServedNames are all that clients may ask for.
+	// ServedNames are all that clients may ask for, and Adapters those of them that ask for an adapter of the model.
 	ServedNames []string
+	Adapters    []string
 	Created     time.Time
+}
+
+// served is what a name stands for.
+type served struct {
+	Model
+	adapter string // its name; empty for the model itself
+	listed  openai.Model
 }
 
 // State is what requests are judged by at one moment. It never changes.
 type State struct {
-	models map[string]Model // by served name
-	list   []openai.Model   // sorted by id
+	models map[string]served
+	list   []openai.Model // sorted by id
 
 	firstByte, idle time.Duration
 }
 
 // NewState returns the state with these models and these limits on waiting: for the first text, and between two.
 func NewState(models []Model, firstByte, idle time.Duration) *State {
-	s := &State{models: map[string]Model{}, firstByte: firstByte, idle: idle}
+	s := &State{models: map[string]served{}, firstByte: firstByte, idle: idle}
 	for _, m := range models {
 		for _, name := range m.ServedNames {
-			s.models[name] = m
+			s.models[name] = m.as(name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.models)) {
-		created := int64(0)
-		if at := s.models[name].Created; !at.IsZero() {
-			created = at.Unix()
-		}
-		s.list = append(s.list, openai.Model{ID: name, Created: created})
+		s.list = append(s.list, s.models[name].listed)
 	}
 	return s
 }
 
-// find returns the model that is served under name.
-func (h *Handler) find(name string) (Model, *State, error) {
+// as is what one of the model's names stands for.
+func (m Model) as(name string) served {
+	out := served{Model: m, listed: openai.Model{ID: name}}
+	if !m.Created.IsZero() {
+		out.listed.Created = m.Created.Unix()
+	}
+	if slices.Contains(m.Adapters, name) {
+		out.adapter, out.listed.Adapter = name, true
+		if !slices.Contains(m.Adapters, m.Name) { // else no client can ask for the model itself
+			out.listed.Parent = m.Name
+		}
+	}
+	return out
+}
+
+// find returns what is served under name.
+func (h *Handler) find(name string) (served, *State, error) {
 	s := h.state.Load()
 	if s == nil {
-		return Model{}, nil, ErrNotSynced
+		return served{}, nil, ErrNotSynced
 	}
 	m, ok := s.models[name]
 	if !ok {
-		return Model{}, nil, &unknownModelError{name: name, near: s.near(name)}
+		return served{}, nil, &unknownModelError{name: name, near: s.near(name)}
 	}
 	return m, s, nil
 }

@@ -59,7 +59,7 @@ func TestTheFirstNameOfAConversationCounts(t *testing.T) {
 		{"", func(r *openai.ChatRequest) { r.PromptCacheKey = "" }, "user\x00u"},
 	} {
 		c.drop(&all)
-		if got := affinityKey(c.session, &all); string(got) != c.want {
+		if got := affinityKey("", c.session, &all); string(got) != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestAnUnnamedConversationIsItsBeginning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return affinityKey("", r)
+		return affinityKey("", "", r)
 	}
 	first := parse(`[{"role":"system","content":"s"},{"role":"user","content":"a"}]`)
 	later := parse(`[{"content":"s", "role":"system"},{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}]`)
@@ -82,11 +82,11 @@ func TestAnUnnamedConversationIsItsBeginning(t *testing.T) {
 	if bytes.Equal(first, other) {
 		t.Error("two conversations under one system prompt have one key")
 	}
-	if bytes.Equal(affinityKey("", leading("ab", "c")), affinityKey("", leading("a", "bc"))) {
+	if bytes.Equal(affinityKey("", "", leading("ab", "c")), affinityKey("", "", leading("a", "bc"))) {
 		t.Error("parts run into each other")
 	}
 	const golden = "prompt\x00\xb2k\x18O\x03 Rj"
-	if got := affinityKey("", leading("user", `"hi"`)); string(got) != golden {
+	if got := affinityKey("", "", leading("user", `"hi"`)); string(got) != golden {
 		t.Errorf("%q, want %q", got, golden)
 	}
 }

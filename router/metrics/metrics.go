@@ -42,8 +42,8 @@ const prefix = "ringfleet_router_"
 // New returns a set of zeros in a registry of its own.
 func New() *Set {
 	s := &Set{Registry: prometheus.NewRegistry(), models: map[string]*model{}}
-	s.Requests = s.counter(telemetry.RouterRequests, "Chat requests that ended, by outcome.", "model", "outcome")
-	s.InFlight = s.gauge(prefix+"requests_in_flight", "Chat requests now, waiting or streaming.", "model")
+	s.Requests = s.counter(telemetry.RouterRequests, "Requests for chats and embeddings that ended, by outcome.", "model", "outcome")
+	s.InFlight = s.gauge(prefix+"requests_in_flight", "Requests for chats and embeddings now, waiting or streaming.", "model")
 	s.Duration = s.histogram(prefix+"request_duration_seconds", "From a request's arrival to its end.",
 		[]float64{.05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640})
 	s.FirstToken = s.histogram(telemetry.RouterTTFT, "From a request's arrival to its first text.",

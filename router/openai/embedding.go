@@ -23,8 +23,6 @@ type EmbeddingRequest struct {
 	Inputs []Input
 	// Base64 asks for vectors as text instead of as numbers.
 	Base64 bool
-	// User is a name of the client's; empty where absent.
-	User string
 }
 
 // Input is a text or, where that is empty, tokens.
@@ -53,7 +51,6 @@ var knownOfEmbedding = map[string]func(*embedParser, string) *Error{
 	"model":           func(p *embedParser, n string) *Error { return p.model(n, &p.req.Model) },
 	"input":           (*embedParser).input,
 	"encoding_format": (*embedParser).format,
-	"user":            func(p *embedParser, n string) *Error { return p.str(n, &p.req.User) },
 }
 
 // unsupportedOfEmbedding holds the parameters that would change the vectors: OpenAI's first, then those of other servers.

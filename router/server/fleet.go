@@ -71,12 +71,9 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 			continue
 		}
 		if len(m.ServedNames) > 0 {
-			name := m.ServedNames[0]
-			if slices.Contains(m.ServedNames, m.Name) {
-				name = m.Name
-			}
+			name := label(m)
 			f.labels[m.UID] = name
-			served = append(served, gateway.Model{UID: m.UID, Name: name, ServedNames: m.ServedNames, Created: m.Created})
+			served = append(served, gateway.Model{UID: m.UID, Name: name, ServedNames: m.ServedNames, Adapters: m.Adapters, Created: m.Created})
 		}
 		for _, c := range m.Candidates {
 			candidates = append(candidates, heartbeat.Candidate{Pod: c.PodName, PodUID: c.PodUID, Address: c.Address,
@@ -92,6 +89,18 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 	f.publish()
 	f.set.Synced.Set(1)
 	return gateway.NewState(served, s.Settings.FirstByte, s.Settings.Idle)
+}
+
+// label is the name of a model in figures: its own, or the first other one that asks for the model itself, or an
+// adapter's. No two models share it.
+func label(m discovery.Model) string {
+	if slices.Contains(m.ServedNames, m.Name) {
+		return m.Name
+	}
+	if i := slices.IndexFunc(m.ServedNames, func(s string) bool { return !slices.Contains(m.Adapters, s) }); i >= 0 {
+		return m.ServedNames[i]
+	}
+	return m.ServedNames[0]
 }
 
 // keepFigures drops the figures of names that no model has any more. The caller holds the lock.

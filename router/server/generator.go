@@ -23,12 +23,27 @@ type generator struct {
 func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stream, error) {
 	s, err := g.client.Generate(ctx, upstream.Request{
 		ModelUID: c.ModelUID, Key: c.Key, RequestID: c.RequestID, Tried: c.Tried, FirstByte: c.FirstByte, Idle: c.Idle,
-		Proto: question(c.Chat),
+		Proto: question(c.Chat, c.Adapter),
 	})
 	if err != nil {
 		return nil, g.fault(c, err)
 	}
 	return &stream{Stream: s, g: g, call: c, prompt: s.PromptTokens()}, nil
+}
+
+// Embed is gateway.Generator's.
+func (g *generator) Embed(ctx context.Context, c *gateway.Call) (*gateway.Embeddings, error) {
+	got, err := g.client.Embed(ctx, upstream.EmbedRequest{
+		ModelUID: c.ModelUID, Key: c.Key, RequestID: c.RequestID, Limit: c.FirstByte, Inputs: inputs(c.Embedding),
+	})
+	if err != nil {
+		return nil, g.fault(c, err)
+	}
+	out := &gateway.Embeddings{PromptTokens: got.GetPromptTokens(), Worker: got.Worker}
+	if out.Vectors, err = vectors(got.GetVectors(), len(c.Embedding.Inputs)); err != nil {
+		return nil, g.fault(c, &upstream.Error{Kind: upstream.ErrFailed, Worker: got.Worker, Detail: err.Error()})
+	}
+	return out, nil
 }
 
 // stream is one call's output.
@@ -69,9 +84,18 @@ func (g *generator) fault(c *gateway.Call, err error) error {
 		f.TooLong = invalid.Code == codeContextLength
 	case errors.Is(err, upstream.ErrBusy):
 		f.Kind = gateway.Busy
+	case errors.Is(err, upstream.ErrNoAdapter):
+		f.Kind, f.Param = gateway.NoAdapter, "model"
+		f.Message = fmt.Sprintf("No worker that was asked has loaded the adapter %q. Where the model is being rolled out, send the request again later.", c.Adapter)
+	case errors.Is(err, upstream.ErrNoEmbeddings):
+		f.Kind, f.Param = gateway.Invalid, "model"
+		f.Message = "The model makes no embeddings: it or its engine is not made for them. Ask for another model."
 	case errors.Is(err, upstream.ErrFirstByte):
 		f.Kind = gateway.NoFirstByte
 		f.Message = fmt.Sprintf("The worker sent no token within %s.", c.FirstByte)
+		if c.Embedding != nil {
+			f.Message = fmt.Sprintf("The worker made no embeddings of the %d inputs within %s. Send fewer at once.", len(c.Embedding.Inputs), c.FirstByte)
+		}
 	case errors.Is(err, upstream.ErrIdle):
 		f.Kind = gateway.Silent
 		f.Message = fmt.Sprintf("The worker sent nothing for %s before the answer was complete.", c.Idle)

@@ -26,6 +26,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
@@ -136,6 +137,7 @@ type fakeWorker struct {
 
 	mu    sync.Mutex
 	calls []*workerv1.GenerateRequest
+	embed func(*workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	fails func() error // nil: never
 }
 
@@ -179,6 +181,12 @@ func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamin
 	return nil
 }
 
+func (w *fakeWorker) Embed(_ context.Context, r *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.embed(r)
+}
+
 func (w *fakeWorker) seen() []*workerv1.GenerateRequest {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -206,16 +214,20 @@ type rig struct {
 	ca      *authority
 	states  states
 	workers []*fakeWorker
-	answer  chan struct{} // close it and the workers finish their answers
+	answer  chan struct{}           // close it and the workers finish their answers
+	clock   *clocktesting.FakeClock // of the drain, where it isn't nil
 	stop    context.CancelFunc
 	ended   chan error
 	written *testLog
 }
 
 // start runs a router. It is stopped and waited for at the end of the test.
-func start(t *testing.T, change func(*Options)) *rig {
+func start(t *testing.T, change func(*Options)) *rig { return startWith(t, nil, change) }
+
+// startWith runs a router that drains by a clock of its own, unless that is nil.
+func startWith(t *testing.T, c *clocktesting.FakeClock, change func(*Options)) *rig {
 	t.Helper()
-	r := &rig{t: t, ca: newAuthority(t), states: make(states), answer: make(chan struct{}), ended: make(chan error, 1)}
+	r := &rig{t: t, clock: c, ca: newAuthority(t), states: make(states), answer: make(chan struct{}), ended: make(chan error, 1)}
 	for i := range 2 {
 		r.worker(fmt.Sprintf("w-%d", i))
 	}
@@ -228,7 +240,14 @@ func start(t *testing.T, change func(*Options)) *rig {
 	started := make(chan *router, 1)
 	r.written = &testLog{t: t}
 	log := slog.New(slog.NewTextHandler(r.written, nil))
-	go func() { r.ended <- run(ctx, o, log, r.states, func(x *router) { started <- x }) }()
+	go func() {
+		r.ended <- run(ctx, o, log, r.states, func(x *router) {
+			if r.clock != nil {
+				x.clock = r.clock
+			}
+			started <- x
+		})
+	}()
 	select {
 	case r.router = <-started:
 	case err := <-r.ended:
@@ -300,7 +319,7 @@ func (r *rig) worker(name string) {
 
 // fleetState is the cluster with model m and both workers.
 func (r *rig) fleetState() discovery.State {
-	m := discovery.Model{UID: "uid-m", Object: "m", Name: "m", ServedNames: []string{"m", "alias/of-m"}, Created: time.Unix(1e9, 0)}
+	m := discovery.Model{UID: "uid-m", Object: "m", Name: "m", ServedNames: []string{"m", "alias/of-m", "tuned"}, Adapters: []string{"tuned"}, Created: time.Unix(1e9, 0)}
 	for _, w := range r.workers {
 		m.Candidates = append(m.Candidates, discovery.Candidate{PodName: w.name, PodUID: w.name + "-uid", Address: w.address})
 	}

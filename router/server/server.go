@@ -37,7 +37,7 @@ type source interface {
 // router is one process.
 type router struct {
 	options Options
-	clock   clock.WithDelayedExecution
+	clock   clock.WithDelayedExecution // of the drain
 	log     *slog.Logger
 	fleet   *fleet
 	gateway *gateway.Handler

@@ -153,7 +153,8 @@ func TestWithoutWorkersAClientIsToldWhatItWaitsFor(t *testing.T) {
 }
 
 func TestADrainFinishesWhatRunsAndServesWhatComesMeanwhile(t *testing.T) {
-	r := start(t, func(o *Options) { o.DrainSettle = 5 * time.Second })
+	clock := clocktesting.NewFakeClock(time.Now())
+	r := startWith(t, clock, func(o *Options) { o.DrainSettle = 5 * time.Second })
 	r.ready()
 	running, err := r.chat(askStream)
 	if err != nil {
@@ -168,6 +169,8 @@ func TestADrainFinishesWhatRunsAndServesWhatComesMeanwhile(t *testing.T) {
 	if late.StatusCode != 200 || !late.Close {
 		t.Errorf("a request while it settles: %d, close %v", late.StatusCode, late.Close)
 	}
+	r.eventually("the wait for the others", clock.HasWaiters)
+	clock.Step(5 * time.Second)
 	r.eventually("the listener's end", func() bool { status, _ := r.get(0, "/v1/models"); return status == 0 })
 	close(r.answer)
 	for _, resp := range []*http.Response{running, late} {

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -18,7 +20,7 @@ var formats = map[openai.Format]workerv1.ResponseFormat{
 }
 
 // question is a chat request in the workers' words.
-func question(r *openai.ChatRequest) *workerv1.GenerateRequest {
+func question(r *openai.ChatRequest, adapter string) *workerv1.GenerateRequest {
 	return &workerv1.GenerateRequest{
 		Prompt: &workerv1.GenerateRequest_Chat{Chat: &workerv1.ChatPrompt{Messages: r.Messages, Tools: r.Tools}},
 		Sampling: &workerv1.Sampling{
@@ -28,6 +30,7 @@ func question(r *openai.ChatRequest) *workerv1.GenerateRequest {
 		},
 		MaxTokens: r.MaxTokens, MinTokens: r.MinTokens, Stop: r.Stop, IgnoreEos: r.IgnoreEOS, Choices: r.Choices,
 		Logprobs: r.Logprobs, TopLogprobs: r.TopLogprobs, ResponseFormat: formats[r.Format], JsonSchema: r.Schema,
+		Adapter: adapter,
 	}
 }
 
@@ -72,10 +75,45 @@ func logprobs(list []*workerv1.Logprob) []openai.Logprob {
 	return out
 }
 
+// inputs are those of a request for embeddings in the workers' words.
+func inputs(r *openai.EmbeddingRequest) []*workerv1.EmbedInput {
+	out := make([]*workerv1.EmbedInput, len(r.Inputs))
+	for i, in := range r.Inputs {
+		if in.Text != "" {
+			out[i] = &workerv1.EmbedInput{Input: &workerv1.EmbedInput_Text{Text: &workerv1.TextPrompt{Text: in.Text}}}
+		} else {
+			out[i] = &workerv1.EmbedInput{Input: &workerv1.EmbedInput_Tokens{Tokens: &workerv1.TokenPrompt{Tokens: in.Tokens}}}
+		}
+	}
+	return out
+}
+
+// vectors are a worker's in the gateway's words. It holds a worker to what it promises: one for each of n inputs, all of
+// one length, of numbers that JSON has.
+func vectors(list []*workerv1.Vector, n int) ([][]float32, error) {
+	if len(list) != n {
+		return nil, fmt.Errorf("it sent %d vectors for %d inputs", len(list), n)
+	}
+	out := make([][]float32, n)
+	for i, v := range list {
+		out[i] = v.GetValues()
+		if len(out[i]) == 0 || len(out[i]) != len(out[0]) {
+			return nil, fmt.Errorf("vector %d has %d numbers, the first has %d", i, len(out[i]), len(out[0]))
+		}
+		for _, x := range out[i] {
+			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+				return nil, fmt.Errorf("vector %d holds %v", i, x)
+			}
+		}
+	}
+	return out, nil
+}
+
 // params are the fields of a worker's request that clients know by the same name.
 var params = []string{
 	"messages", "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "n", "logprobs", "top_logprobs",
 	"presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "response_format", "tools", "model",
+	"input",
 }
 
 // param is the client's name for a field of a worker's request, or "".

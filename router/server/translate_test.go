@@ -30,9 +30,9 @@ func TestEveryParameterOfAClientReachesTheWorker(t *testing.T) {
 			LogitBias: map[uint32]float32{5: -100},
 		},
 		MaxTokens: 9, MinTokens: 2, Stop: []string{"a"}, IgnoreEos: true, Choices: 2, Logprobs: true, TopLogprobs: 3,
-		ResponseFormat: workerv1.ResponseFormat_RESPONSE_FORMAT_JSON_SCHEMA, JsonSchema: []byte(`{"name":"s"}`),
+		ResponseFormat: workerv1.ResponseFormat_RESPONSE_FORMAT_JSON_SCHEMA, JsonSchema: []byte(`{"name":"s"}`), Adapter: "tuned",
 	}
-	if got := question(r); !proto.Equal(got, want) {
+	if got := question(r, "tuned"); !proto.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
