@@ -124,6 +124,9 @@ func (f *Fault) code() answer {
 		if f.TooLong {
 			a.object.Code = "context_length_exceeded"
 		}
+	case SlowReader:
+		a = refuse(http.StatusRequestTimeout, OutcomeCancelled, openai.InvalidRequest, "slow_reader",
+			"The answer was taken too slowly: more of it lay unread than the worker keeps.")
 	case NoFirstByte:
 		a = refuse(http.StatusGatewayTimeout, OutcomeTimeout, openai.ServerError, "first_byte_timeout",
 			"The worker sent nothing in the time that the router allows.")

@@ -44,6 +44,8 @@ const (
 	Invalid
 	// Lost: the worker failed or went away.
 	Lost
+	// SlowReader: the client took the answer too slowly.
+	SlowReader
 	// NoFirstByte and Silent: the worker took too long for the first text, or between two.
 	NoFirstByte
 	Silent

@@ -84,6 +84,8 @@ func (g *generator) fault(c *gateway.Call, err error) error {
 		f.TooLong = invalid.Code == codeContextLength
 	case errors.Is(err, upstream.ErrBusy):
 		f.Kind = gateway.Busy
+	case errors.Is(err, upstream.ErrSlowReader):
+		f.Kind = gateway.SlowReader
 	case errors.Is(err, upstream.ErrNoAdapter):
 		f.Kind, f.Param = gateway.NoAdapter, "model"
 		f.Message = fmt.Sprintf("No worker that was asked has loaded the adapter %q. Where the model is being rolled out, send the request again later.", c.Adapter)

@@ -7,7 +7,22 @@ import (
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/gateway"
 	"github.com/ringfleet/ringfleet/router/placement"
+	"github.com/ringfleet/ringfleet/router/upstream"
 )
+
+func TestEveryErrorOfACallHasAKind(t *testing.T) {
+	for err, want := range map[error]gateway.Kind{
+		upstream.ErrRefused: gateway.NoCapacity, upstream.ErrBusy: gateway.Busy, upstream.ErrLost: gateway.Lost, upstream.ErrFailed: gateway.Lost,
+		upstream.ErrFirstByte: gateway.NoFirstByte, upstream.ErrIdle: gateway.Silent, upstream.ErrSlowReader: gateway.SlowReader,
+		upstream.ErrNoAdapter: gateway.NoAdapter, upstream.ErrNoEmbeddings: gateway.Invalid,
+	} {
+		var f *gateway.Fault
+		got := (&generator{}).fault(&gateway.Call{}, &upstream.Error{Kind: err, Worker: "w"})
+		if !errors.As(got, &f) || f.Kind != want || f.Worker != "w" {
+			t.Errorf("%v became %+v, want kind %d", err, got, want)
+		}
+	}
+}
 
 func TestWhyNobodyTookARequest(t *testing.T) {
 	g := &generator{state: func(string) workersState {

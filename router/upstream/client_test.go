@@ -249,6 +249,7 @@ func TestAfterTheFirstPieceADeathEndsTheAnswer(t *testing.T) {
 		"its heartbeats end":       {hold(accepted(), delta("a")), func(f *fleet) { f.lose(0) }, ErrLost},
 		"the client is closed":     {hold(accepted(), delta("a")), func(f *fleet) { f.Close() }, ErrLost},
 		"its engine fails":         {answer(status.Error(codes.Internal, "x"), delta("a")), func(*fleet) {}, ErrFailed},
+		"it is read too slowly":    {answer(status.Error(codes.ResourceExhausted, "x"), delta("a")), func(*fleet) {}, ErrSlowReader},
 		"it ends without a finish": {answer(nil, delta("a")), func(*fleet) {}, ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {

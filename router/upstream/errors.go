@@ -31,6 +31,8 @@ var (
 	ErrNoAdapter = errors.New("the worker has not loaded the adapter")
 	// ErrNoEmbeddings: the model's engine makes none.
 	ErrNoEmbeddings = errors.New("the model's engine makes no embeddings")
+	// ErrSlowReader: the worker has ended the answer, because too much of it lay unread.
+	ErrSlowReader = errors.New("the answer was read too slowly")
 	// ErrIdle: the stream stood still for too long between two tokens.
 	ErrIdle = errors.New("the stream stood still for too long")
 )
@@ -95,6 +97,7 @@ type attempt struct {
 	ctx     context.Context // the call's own; its cause is known when the client itself ended it
 	pod     string
 	started bool // the worker may have worked on it
+	shown   bool // a piece of the answer has come: the request waits in no queue
 	adapter bool // it names one
 }
 
@@ -125,6 +128,9 @@ func (a attempt) judge(err error) failure {
 	case codes.ResourceExhausted:
 		if strings.HasPrefix(s.Message(), tooLarge) {
 			return failure{err: &InvalidError{Message: fmt.Sprintf("A part of the answer has more than %d MiB.", maxReceive>>20)}}
+		}
+		if a.shown {
+			return a.as(ErrSlowReader, false, false, s.Message())
 		}
 		return a.as(ErrBusy, false, false, s.Message())
 	case codes.FailedPrecondition:

@@ -60,7 +60,7 @@ func (s *Stream) Next() (*workerv1.GenerateResponse, error) {
 		s.idle.Stop()
 	}
 	if err != nil {
-		f := s.attempt(true).judge(err)
+		f := s.attempt(true, true).judge(err)
 		s.failed = f.err
 		s.ended()
 		if f.suspect {
@@ -96,15 +96,15 @@ func (s *Stream) start() failure {
 		err = s.begin()
 	}
 	if err != nil {
-		f := s.attempt(s.accepted != nil).judge(err)
+		f := s.attempt(s.accepted != nil, false).judge(err)
 		s.ended()
 		return f
 	}
 	return failure{}
 }
 
-func (s *Stream) attempt(started bool) attempt {
-	return attempt{caller: s.caller, ctx: s.ctx, pod: s.worker.Pod, started: started, adapter: s.request.Proto.GetAdapter() != ""}
+func (s *Stream) attempt(started, shown bool) attempt {
+	return attempt{caller: s.caller, ctx: s.ctx, pod: s.worker.Pod, started: started, shown: shown, adapter: s.request.Proto.GetAdapter() != ""}
 }
 
 // begin takes the first event that shows a client something, or a finish, with the tokens that came before it: until then
