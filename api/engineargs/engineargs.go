@@ -38,7 +38,8 @@ type Settings struct {
 	Host        string // default 127.0.0.1: only the worker beside it may call
 	Port        int
 
-	// TensorParallel and PipelineParallel are over how many GPUs each layer, and the row of layers, is split.
+	// TensorParallel and PipelineParallel are over how many GPUs each layer, and the row of layers, is split. llama-server
+	// splits over all GPUs that it has.
 	TensorParallel, PipelineParallel int
 	// ContextTokens is the longest request, MaxSequences how many run together.
 	ContextTokens, MaxSequences int
@@ -103,7 +104,8 @@ func Env(k Kind, s Settings) []Variable {
 	return out
 }
 
-// Unsupported names the settings, as they are called in the model's spec, that an engine of the kind has no word for.
+// Unsupported names the settings, as they are called in the model's spec, that an engine of the kind has no word for. To an
+// unknown engine parallelism is no setting: it is how many GPUs the container has, and its Extra says what to do with them.
 func Unsupported(k Kind, s Settings) []string {
 	var out []string
 	bad := func(is bool, what string) {
@@ -113,12 +115,11 @@ func Unsupported(k Kind, s Settings) []string {
 	}
 	switch k {
 	case LlamaServer:
-		bad(s.TensorParallel > 1 && s.PipelineParallel > 1, "parallelism: llama-server splits layers or rows, not both")
+		bad(s.TensorParallel > 1 && s.PipelineParallel > 1, "parallelism: llama-server splits each layer or the row of layers, not both")
 		bad(s.DType != "", "dtype: a GGUF file has its own")
 		bad(s.NoPrefixCaching, "prefixCaching: llama-server has no switch for it")
 		bad(s.LoRA, "adapters: llama-server takes them only when it starts")
 	case OpenAI:
-		bad(s.TensorParallel > 1 || s.PipelineParallel > 1, "parallelism")
 		bad(s.DType != "", "dtype")
 		bad(s.KVCache != "", "kvCacheType")
 		bad(s.NoPrefixCaching, "prefixCaching")

@@ -54,11 +54,15 @@ func TestSettingsBecomeArguments(t *testing.T) {
 
 func TestAnUnknownEngineGetsOnlyTheUsersArguments(t *testing.T) {
 	s := plain()
-	s.TensorParallel, s.Extra = 2, []string{"--own", "argument"}
+	s.TensorParallel, s.PipelineParallel, s.Extra = 2, 2, []string{"--own", "argument"}
 	if got := Args(OpenAI, s); !slices.Equal(got, s.Extra) {
 		t.Errorf("the arguments are %q", got)
 	}
-	if got := Unsupported(OpenAI, s); !slices.Equal(got, []string{"parallelism"}) {
+	if got := Unsupported(OpenAI, s); len(got) != 0 {
+		t.Errorf("not supported are %q", got)
+	}
+	s.DType, s.KVCache, s.NoPrefixCaching, s.LoRA = "bfloat16", Q8, true, true
+	if got := Unsupported(OpenAI, s); !slices.Equal(got, []string{"dtype", "kvCacheType", "prefixCaching", "adapters"}) {
 		t.Errorf("not supported are %q", got)
 	}
 }

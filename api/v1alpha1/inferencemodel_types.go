@@ -18,6 +18,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Weights",type=string,JSONPath=`.spec.weights.uri`,priority=1
 // +kubebuilder:printcolumn:name="Revision",type=string,JSONPath=`.status.revision`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
+//
+// +kubebuilder:validation:XValidation:rule="has(self.spec.modelName) || !has(self.spec.adapters) || self.spec.adapters.all(a, a.name != self.metadata.name)",message="an adapter's name must not be the object's, which is the model's name without spec.modelName: clients could not ask for the model"
 type InferenceModel struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
@@ -35,8 +37,12 @@ type InferenceModel struct {
 
 // InferenceModelSpec says what is served and by how many workers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.parallelism) || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang' || self.parallelism.tensor == 1 || self.parallelism.pipeline == 1",message="parallelism: llama.cpp splits layers (tensor) or the row of layers (pipeline), not both: set one of them to 1"
+// +kubebuilder:validation:XValidation:rule="!has(self.parallelism) || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang' || self.engine.kind == 'OpenAI' || self.parallelism.tensor == 1 || self.parallelism.pipeline == 1",message="parallelism: llama.cpp splits each layer (tensor) or the row of layers (pipeline), not both: set one of them to 1"
 // +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.engine.kind == 'LlamaCpp' || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang'",message="adapters are for engine kinds LlamaCpp, VLLM and SGLang"
+// +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.engine.kind == 'LlamaCpp' || self.adapters.all(a, !has(a.digest))",message="an adapter's digest is for engine kind LlamaCpp: for the others an adapter is a folder, and a folder has none"
+// +kubebuilder:validation:XValidation:rule="!has(self.adapters) || !self.weights.uri.startsWith('https://') || self.adapters.all(a, has(a.uri))",message="adapters need a uri here: weights by https:// are one file, and nothing lies beside it"
+// +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.adapters.all(a, (!has(self.modelName) || a.name != self.modelName) && (!has(self.aliases) || !(a.name in self.aliases)))",message="an adapter's name must be neither modelName nor an alias: clients could not ask for the one or the other"
+// +kubebuilder:validation:XValidation:rule="!has(self.weights.secretRef) || self.weights.uri.startsWith('hf://') || self.weights.uri.startsWith('s3://') || (has(self.adapters) && self.adapters.exists(a, has(a.uri) && (a.uri.startsWith('hf://') || a.uri.startsWith('s3://'))))",message="weights.secretRef is for weights or adapters by hf:// and s3://: images take the pool's imagePullSecrets, claims and https:// need no credentials"
 // +kubebuilder:validation:XValidation:rule="self.engine.kind != 'LlamaServer' || has(self.weights.file) || !(self.weights.uri.startsWith('oci://') || self.weights.uri.startsWith('pvc://'))",message="weights.file is needed for engine kind LlamaServer on an image or a claim: it loads one GGUF file, by its name"
 type InferenceModelSpec struct {
 	// modelName is what clients ask for in `model`, for example HuggingFaceTB/SmolLM2-135M-Instruct. Defaults to the
@@ -111,7 +117,6 @@ type InferenceModelSpec struct {
 // Weights says where a model's weights are.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.digest) || !self.uri.startsWith('oci://') || !self.uri.contains('@')",message="the uri already names a digest: remove weights.digest, or the @sha256:… from the uri"
-// +kubebuilder:validation:XValidation:rule="!has(self.secretRef) || self.uri.startsWith('hf://') || self.uri.startsWith('s3://')",message="weights.secretRef is for hf:// and s3://: images take the pool's imagePullSecrets, claims and https:// need no credentials"
 type Weights struct {
 	// uri is where the weights are: oci://REGISTRY/REPOSITORY:TAG, an image that the kubelet mounts as a volume;
 	// pvc://CLAIM/FOLDER, a folder of a PersistentVolumeClaim in the model's namespace; or what a worker fetches into the
@@ -140,7 +145,7 @@ type Weights struct {
 
 	// secretRef names a Secret whose keys become environment variables of what fetches: HF_TOKEN and HF_ENDPOINT for hf,
 	// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3 for s3. Without it s3 takes the identity of
-	// the pod's service account.
+	// the pod's service account. Adapters are fetched by the same.
 	// +optional
 	SecretRef LocalName `json:"secretRef,omitzero"`
 }
@@ -171,7 +176,7 @@ type Adapter struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$') && !self.matches('(^|/)\\\\.\\\\.?(/|$)')",message="an adapter's file must be a relative path without . or .. parts"
 	File string `json:"file,omitempty"`
 
-	// digest is the SHA-256 of the adapter's file. A worker loads nothing else.
+	// digest is the SHA-256 of the adapter's file, for kind LlamaCpp. A worker loads nothing else.
 	// +optional
 	// +kubebuilder:validation:MaxLength=71
 	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="an adapter's digest must be sha256: and 64 lower-case hex digits"
@@ -304,7 +309,8 @@ const (
 	PrefixCachingDisabled PrefixCaching = "Disabled"
 )
 
-// Parallelism splits a model over several GPUs of one worker.
+// Parallelism splits a model over several GPUs of one worker. For engine kind OpenAI it is only their number: the engine's own
+// arguments split the model.
 type Parallelism struct {
 	// tensor is over how many GPUs each layer is split.
 	// +optional

@@ -16,6 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Models",type=integer,JSONPath=`.status.models`
 // +kubebuilder:printcolumn:name="Workers",type=integer,JSONPath=`.status.workers`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Product",type=string,JSONPath=`.spec.accelerator.product`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 type WorkerPool struct {
 	metav1.TypeMeta `json:",inline"`
@@ -35,6 +36,9 @@ type WorkerPool struct {
 
 // WorkerPoolSpec says what a worker gets and where it may run. A change of it replaces the workers of the pool's models
 // as their rollouts allow.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.accelerator) || !has(self.accelerator.kind) || self.accelerator.kind != 'NvidiaGPU' || !has(self.workerResources) || [has(self.accelerator.resourceName) ? self.accelerator.resourceName : 'nvidia.com/gpu'].all(r, (!has(self.workerResources.limits) || !(r in self.workerResources.limits)) && (!has(self.workerResources.requests) || !(r in self.workerResources.requests)))",message="workerResources must not name the accelerator's resource: how many GPUs a worker gets is the model's parallelism"
+// +kubebuilder:validation:XValidation:rule="!has(self.accelerator) || !has(self.accelerator.product) || !has(self.nodeSelector) || !('nvidia.com/gpu.product' in self.nodeSelector) || self.nodeSelector['nvidia.com/gpu.product'] == self.accelerator.product",message="nodeSelector wants another nvidia.com/gpu.product than accelerator.product: remove one of the two"
 type WorkerPoolSpec struct {
 	// accelerator says what computes.
 	// +optional
@@ -209,6 +213,8 @@ const (
 	ReasonUnused Reason = "Unused"
 	// ReasonNoMatchingNode: no node has the labels of nodeSelector, so no worker can be placed.
 	ReasonNoMatchingNode Reason = "NoMatchingNode"
+	// ReasonNoAccelerator: no such node has GPUs of the product, or offers the resource, that accelerator names.
+	ReasonNoAccelerator Reason = "NoAccelerator"
 )
 
 // WorkerPoolList is a list of WorkerPools.

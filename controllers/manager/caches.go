@@ -18,6 +18,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/controllers/step"
+	"github.com/ringfleet/ringfleet/controllers/workerpool"
 )
 
 // newScheme knows the kinds that the manager reads or writes, and no others.
@@ -33,7 +34,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// cacheOptions keep of Kubernetes' own kinds only what the manager made, and of managed fields only its own entry, by
+// cacheOptions keep of Kubernetes' own kinds only what the manager made, of nodes what pools are judged by, and of managed fields only its own entry, by
 // which step.Apply sees what needs no write.
 func cacheOptions() cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
@@ -46,6 +47,7 @@ func cacheOptions() cache.Options {
 			&appsv1.Deployment{}:            ours,
 			&rbacv1.RoleBinding{}:           ours,
 			&policyv1.PodDisruptionBudget{}: ours,
+			&corev1.Node{}:                  {Transform: workerpool.TrimNode},
 		},
 	}
 }

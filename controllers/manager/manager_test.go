@@ -25,6 +25,7 @@ func TestOptionsAreJudged(t *testing.T) {
 		"the defaults and a namespace":      {[]string{"--namespace=x"}, ""},
 		"no namespace":                      {nil, "--namespace is empty"},
 		"no worker image":                   {[]string{"--namespace=x", "--worker-image="}, "--worker-image is empty"},
+		"no worker image for GPUs":          {[]string{"--namespace=x", "--worker-cuda-image="}, "--worker-cuda-image is empty"},
 		"a pull policy that does not exist": {[]string{"--namespace=x", "--image-pull-policy=Sometimes"}, `"Sometimes": it must be Always, IfNotPresent or Never`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,8 +37,8 @@ func TestOptionsAreJudged(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := o.Validate()
-			if c.want == "" && (err != nil || o.RouterImage != "docker.io/ringfleet/router:1.2") {
-				t.Errorf("refused: %v; router image %s", err, o.RouterImage)
+			if c.want == "" && (err != nil || o.RouterImage != "docker.io/ringfleet/router:1.2" || o.WorkerCUDAImage != "docker.io/ringfleet/worker-cuda:1.2") {
+				t.Errorf("refused: %v; router image %s, worker image for GPUs %s", err, o.RouterImage, o.WorkerCUDAImage)
 			}
 			if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("error %v, want %q in it", err, c.want)

@@ -19,10 +19,12 @@ type Options struct {
 	Namespace string
 	// CASecret names the Secret of the certificate authority.
 	CASecret string
-	// WorkerImage and RouterImage are used where objects name no image.
-	WorkerImage string
-	RouterImage string
-	// PullPolicy of both images: Always, IfNotPresent or Never.
+	// WorkerImage and RouterImage are used where objects name no image, WorkerCUDAImage for workers that run a model on GPUs
+	// themselves.
+	WorkerImage     string
+	WorkerCUDAImage string
+	RouterImage     string
+	// PullPolicy of all images: Always, IfNotPresent or Never.
 	PullPolicy string
 	// RouterClusterRole is bound to routers in their own namespace. The manager must be allowed to bind it.
 	RouterClusterRole string
@@ -52,8 +54,10 @@ func (o *Options) Bind(set *flag.FlagSet) {
 		"The manager's own namespace, for its lease and its certificate authority. Defaults to $POD_NAMESPACE.")
 	set.StringVar(&o.CASecret, "ca-secret", "ringfleet-ca", "The Secret of the certificate authority; it is made when there is none.")
 	set.StringVar(&o.WorkerImage, "worker-image", "docker.io/ringfleet/worker:"+o.Version, "The image of workers whose model names none.")
+	set.StringVar(&o.WorkerCUDAImage, "worker-cuda-image", "docker.io/ringfleet/worker-cuda:"+o.Version,
+		"The image of workers that run llama.cpp on GPUs, where their model names none.")
 	set.StringVar(&o.RouterImage, "router-image", "docker.io/ringfleet/router:"+o.Version, "The image of routers whose object names none.")
-	set.StringVar(&o.PullPolicy, "image-pull-policy", string(corev1.PullIfNotPresent), "When nodes pull both images: Always, IfNotPresent or Never.")
+	set.StringVar(&o.PullPolicy, "image-pull-policy", string(corev1.PullIfNotPresent), "When nodes pull these images: Always, IfNotPresent or Never.")
 	set.StringVar(&o.RouterClusterRole, "router-cluster-role", "ringfleet-router", "The ClusterRole that routers get in their own namespace.")
 	set.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "The address of /metrics; 0 turns it off.")
 	set.BoolVar(&o.MetricsSecure, "metrics-secure", true, "Serve /metrics over TLS, to callers that may get it.")
@@ -71,7 +75,7 @@ func (o *Options) Validate() error {
 	var errs []error
 	for _, f := range []struct{ flag, value string }{
 		{"namespace", o.Namespace}, {"ca-secret", o.CASecret}, {"worker-image", o.WorkerImage},
-		{"router-image", o.RouterImage}, {"router-cluster-role", o.RouterClusterRole},
+		{"worker-cuda-image", o.WorkerCUDAImage}, {"router-image", o.RouterImage}, {"router-cluster-role", o.RouterClusterRole},
 	} {
 		if f.value == "" {
 			errs = append(errs, fmt.Errorf("--%s is empty: give it a value", f.flag))

@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -74,11 +73,10 @@ func (r *Reconciler) removeUnneeded(ctx context.Context, pool *v1alpha1.WorkerPo
 	return true, nil
 }
 
-// observe counts who uses pool, and the nodes that its selector matches.
+// observe counts who uses pool, and looks at the nodes that its selector matches.
 func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.WorkerPool) (observed, error) {
 	users, pods := &v1alpha1.InferenceModelList{}, &corev1.PodList{}
-	nodes := &metav1.PartialObjectMetadataList{}
-	nodes.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
+	nodes := &corev1.NodeList{}
 	in := client.InNamespace(pool.Namespace)
 	err := errors.Join(
 		r.Client.List(ctx, users, in),
@@ -88,7 +86,10 @@ func (r *Reconciler) observe(ctx context.Context, pool *v1alpha1.WorkerPool) (ob
 	if err != nil {
 		return observed{}, fmt.Errorf("count who uses WorkerPool %s: %w", client.ObjectKeyFromObject(pool), err)
 	}
-	seen := observed{nodes: len(nodes.Items)}
+	seen := observed{nodes: make([]node, 0, len(nodes.Items))}
+	for i := range nodes.Items {
+		seen.nodes = append(seen.nodes, observeNode(&nodes.Items[i]))
+	}
 	for i := range users.Items {
 		if names.Pool(&users.Items[i]) == pool.Name {
 			seen.models++

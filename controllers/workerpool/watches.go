@@ -2,6 +2,7 @@ package workerpool
 
 import (
 	"context"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,16 +18,14 @@ import (
 	"github.com/ringfleet/ringfleet/controllers/names"
 )
 
-// SetupWithManager starts the reconciler with mgr. Of nodes only the metadata is cached.
+// SetupWithManager starts the reconciler with mgr, whose cache need keep of nodes only what TrimNode leaves.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	node := &metav1.PartialObjectMetadata{}
-	node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.WorkerPool{}).
 		Watches(&v1alpha1.InferenceModel{}, handler.EnqueueRequestsFromMapFunc(ofModel),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofPod), builder.WithPredicates(countChanges)).
-		WatchesMetadata(node, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(nodeChanges)).
 		Complete(r)
 }
 
@@ -36,6 +35,26 @@ var countChanges = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	after, ok2 := e.ObjectNew.(*corev1.Pod)
 	return ok && ok2 && before.Status.Phase != after.Status.Phase
 }}
+
+// nodeChanges lets pass what may change what a node has for workers: its labels, and what device plugins offer there. Of the
+// rest, a node's heartbeats among it, there is much.
+var nodeChanges = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Node)
+	after, ok2 := e.ObjectNew.(*corev1.Node)
+	return ok && ok2 && !(maps.Equal(before.Labels, after.Labels) && maps.Equal(observeNode(before).offers, observeNode(after).offers))
+}}
+
+// TrimNode is a cache's transform: it leaves of a node what pools are judged by.
+func TrimNode(o any) (any, error) {
+	n, ok := o.(*corev1.Node)
+	if !ok {
+		return o, nil // a tombstone: there is nothing to keep
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels},
+		Status:     corev1.NodeStatus{Allocatable: n.Status.Allocatable},
+	}, nil
+}
 
 func ofModel(_ context.Context, o client.Object) []reconcile.Request {
 	pools := map[string]bool{v1alpha1.DefaultName: true} // the default pool goes with the last model, whatever its pool

@@ -143,8 +143,12 @@ func TestTheManagerUnderstandsItsArguments(t *testing.T) {
 			if err := o.Validate(); err != nil {
 				t.Error(err)
 			}
-			if c.Image != recipe.Name("manager", version) || o.WorkerImage != recipe.Name("worker", version) || o.RouterImage != recipe.Name("router", version) {
-				t.Errorf("images %s, %s, %s; hack/image makes those of version %s", c.Image, o.WorkerImage, o.RouterImage, version)
+			for program, image := range map[string]string{
+				"manager": c.Image, "worker": o.WorkerImage, "worker-cuda": o.WorkerCUDAImage, "router": o.RouterImage,
+			} {
+				if want := recipe.Name(program, version); image != want {
+					t.Errorf("the image of %s is %s; hack/image makes %s", program, image, want)
+				}
 			}
 			if len(c.Env) != 1 || c.Env[0].Name != "POD_NAMESPACE" || c.Env[0].ValueFrom.FieldRef.FieldPath != "metadata.namespace" {
 				t.Errorf("environment %+v", c.Env)

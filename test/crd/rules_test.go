@@ -3,6 +3,7 @@ package crd
 import (
 	"io/fs"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +16,12 @@ import (
 	"github.com/ringfleet/ringfleet/test/fixtures"
 )
 
+// made is the checker of all tests: it never changes.
+var made = sync.OnceValues(New)
+
 func checker(t *testing.T) *Checker {
 	t.Helper()
-	c, err := New()
+	c, err := made()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +73,7 @@ var modelRules = map[string]struct {
 	"weights from the web without a path":    {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "https://example.com/" }, "weights.uri must be oci://"},
 	"weights from the web by plain HTTP":     {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "http://example.com/x.gguf" }, "weights.uri must be oci://"},
 	"weights from the web with a password":   {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.URI = "https://me:pw@example.com/x.gguf" }, "weights.uri must be oci://"},
-	"a secret for an image":                  {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.SecretRef.Name = "s" }, "secretRef is for hf:// and s3://"},
+	"a secret for an image":                  {func(m *v1alpha1.InferenceModel) { m.Spec.Weights.SecretRef.Name = "s" }, "secretRef is for weights or adapters by hf:// and s3://"},
 	"an engine beside the worker, unpicked":  {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Kind = "VLLM" }, "engine.image is needed"},
 	"an engine beside the worker":            {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Kind, m.Spec.Engine.Image = "VLLM", "vllm:1" }, ""},
 	"arguments for an engine in the worker":  {func(m *v1alpha1.InferenceModel) { m.Spec.Engine.Args = []string{"-x"} }, "runs inside the worker"},
@@ -78,7 +82,6 @@ var modelRules = map[string]struct {
 		m.Spec.Engine.Kind, m.Spec.Engine.Image = "VLLM", "vllm:1"
 		m.Spec.Engine.Env = []v1alpha1.EngineVariable{{Name: "1A"}}
 	}, "begin with no digit"},
-	"parallelism in the worker": {func(m *v1alpha1.InferenceModel) { m.Spec.Parallelism = &v1alpha1.Parallelism{} }, "parallelism is for engine kinds"},
 	"a server of one file, which is not named": {func(m *v1alpha1.InferenceModel) {
 		m.Spec.Engine.Kind, m.Spec.Engine.Image = "LlamaServer", "llama:1"
 	}, "weights.file is needed"},

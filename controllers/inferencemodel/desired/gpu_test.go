@@ -210,8 +210,11 @@ func TestARevisionOutlivesTheManagerThatMadeIt(t *testing.T) {
 		in    desired.Inputs
 		want  string
 	}{
-		"a plain model":     {model(), inputs(), "49ef0bee0a"},
-		"an engine beside":  {model(func(m *v1alpha1.InferenceModel) { vllm(m); m.Spec.Engine.KVCacheType, m.Spec.Engine.PrefixCaching = "", "" }, split(4, 1)), inputs(), "352825d24e"},
+		"a plain model": {model(), inputs(), "49ef0bee0a"},
+		"an engine beside": {model(func(m *v1alpha1.InferenceModel) {
+			vllm(m)
+			m.Spec.Engine.KVCacheType, m.Spec.Engine.PrefixCaching = "", ""
+		}, split(4, 1)), inputs(), "352825d24e"},
 		"a worker on a GPU": {model(), onH100s(), "b3f240e840"},
 		"adapters":          {model(adapters("", "s3://b/a")), inputs(), "668e90127b"},
 	} {

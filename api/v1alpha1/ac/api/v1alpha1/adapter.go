@@ -14,7 +14,7 @@ type AdapterApplyConfiguration struct {
 	URI *string `json:"uri,omitempty"`
 	// file is the path of the adapter below its source's root, or without a uri below that of the weights.
 	File *string `json:"file,omitempty"`
-	// digest is the SHA-256 of the adapter's file. A worker loads nothing else.
+	// digest is the SHA-256 of the adapter's file, for kind LlamaCpp. A worker loads nothing else.
 	Digest *string `json:"digest,omitempty"`
 }
 

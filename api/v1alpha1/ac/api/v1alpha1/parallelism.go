@@ -5,7 +5,8 @@ package v1alpha1
 // ParallelismApplyConfiguration represents a declarative configuration of the Parallelism type for use
 // with apply.
 //
-// Parallelism splits a model over several GPUs of one worker.
+// Parallelism splits a model over several GPUs of one worker. For engine kind OpenAI it is only their number: the engine's own
+// arguments split the model.
 type ParallelismApplyConfiguration struct {
 	// tensor is over how many GPUs each layer is split.
 	Tensor *int32 `json:"tensor,omitempty"`

@@ -20,7 +20,7 @@ type WeightsApplyConfiguration struct {
 	Digest *string `json:"digest,omitempty"`
 	// secretRef names a Secret whose keys become environment variables of what fetches: HF_TOKEN and HF_ENDPOINT for hf,
 	// AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL_S3 for s3. Without it s3 takes the identity of
-	// the pod's service account.
+	// the pod's service account. Adapters are fetched by the same.
 	SecretRef *LocalNameApplyConfiguration `json:"secretRef,omitempty"`
 }
 
