@@ -171,7 +171,7 @@ func TestAClientThatGoesEndsItsEmbeddings(t *testing.T) {
 }
 
 func TestAClientThatStopsTakingEmbeddingsEndsThem(t *testing.T) {
-	list := slices.Repeat([][]float32{make([]float32, 32<<10)}, 8) // 64 KiB of zeros each
+	list := slices.Repeat([][]float32{make([]float32, 32<<10)}, 4) // 64 KiB of zeros each
 	r := embeds(list...)
 	req := httptest.NewRequest("POST", pathEmbeddings, strings.NewReader(askEmbedding))
 	req.Header.Set("Content-Type", "application/json")
