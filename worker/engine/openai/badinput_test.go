@@ -460,3 +460,17 @@ func TestMoreEmbeddingsThanTheBoundAreBusy(t *testing.T) {
 		t.Errorf("afterwards the figures are %+v", s)
 	}
 }
+
+func TestATextThatNoContextHoldsIsNotSent(t *testing.T) {
+	d := newDouble(t, "vllm") // of 512 tokens
+	w := watchIt(t, d)
+	before := d.times(completionPath)
+	_, _, err := run(w, text(strings.Repeat("a", 10<<20)))
+	invalid := (*engine.InvalidError)(nil)
+	if !errors.As(err, &invalid) || invalid.Code != engine.CodeContextLength || !strings.Contains(invalid.Message, "10485760 bytes") {
+		t.Errorf("the error is %v", err)
+	}
+	if n := d.times(completionPath) - before; n != 0 {
+		t.Errorf("the server got %d requests", n)
+	}
+}

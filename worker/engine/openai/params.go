@@ -92,10 +92,17 @@ func (b body) prompt(t target, p *engine.Prompt) (path string, err error) {
 		return "", invalid("prompt", "the text of %d bytes is not valid UTF-8", len(p.Text))
 	case p.Text == "":
 		return "", invalid("prompt", "it is empty")
+	case t.context > 0 && len(p.Text)/longestToken >= t.context:
+		return "", &engine.InvalidError{Field: "prompt", Code: engine.CodeContextLength, Message: fmt.Sprintf(
+			"the prompt has %d bytes; the context of %d tokens holds at most %d", len(p.Text), t.context, t.context*longestToken)}
 	}
 	b["prompt"] = p.Text
 	return completionPath, nil
 }
+
+// longestToken is more bytes than a token of any vocabulary has. A text that is longer than so many of them isn't sent at all:
+// some servers' time to tokenise grows with the square of its length, and they don't stop when the caller is gone.
+const longestToken = 1 << 10
 
 // list returns JSON that must be an array, or nil where it is empty or absent.
 func list(field string, text []byte) (json.RawMessage, error) {
