@@ -35,6 +35,8 @@ type Harness struct {
 	JSONChat string
 	// Adapter is one that changes what the model says after Text. It is needed where Caps.Adapters is.
 	Adapter engine.Adapter
+	// Lose takes the model away from an engine that serves, as its crash would; nil where a test can't.
+	Lose func(t *testing.T, e engine.Engine)
 	// Patience is how long one request may take before it counts as hanging; 0 means 60 s.
 	Patience time.Duration
 	// Sequences is how many long requests fill the engine, so that one more waits; 0 means Info().Caps.MaxSeqs.
@@ -77,6 +79,8 @@ func capabilities() []capability {
 		{"tool calls", (*rig).tools},
 		{"LoRA adapters", (*rig).adapters},
 		{"embeddings", (*rig).embeddings},
+		{"output that nobody reads", (*rig).unread},
+		{"a model that is lost", (*rig).loses},
 	}
 }
 

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,10 +48,18 @@ func (t template) Render(c engine.Chat) (string, error) {
 
 // simulated is the worker's scheduler on a simulated device.
 func simulated() enginetest.Harness {
+	var lost atomic.Bool
 	return enginetest.Harness{
 		Name: "simulated",
 		New: func(t *testing.T) engine.Engine {
+			lost.Store(false)
 			m := sim.New(sim.Options{
+				Before: func(*engine.Batch) error {
+					if lost.Load() {
+						return engine.ErrFatal
+					}
+					return nil
+				},
 				Text: tale, ContextTokens: 8192, Sequences: 16, KVTokens: 65536, StepTokens: 512, AbortMidStep: true, Embeddings: true,
 				Clock: clock.RealClock{}, Step: 500 * time.Microsecond, PerPromptToken: time.Microsecond,
 			})
@@ -58,7 +68,11 @@ func simulated() enginetest.Harness {
 			e, err := scheduler.New(m, scheduler.Options{
 				MaxSequences: 4, MaxWaiting: 64, StepTokens: scheduler.StepTokensCPU, Gather: time.Millisecond,
 				JSONObject: func() sampling.Constraint { return words.JSONObject() },
-				Clock:      clock.RealClock{}, Broken: func(err error) { t.Errorf("the executor broke: %v", err) },
+				Clock:      clock.RealClock{}, Broken: func(err error) {
+					if !lost.Load() {
+						t.Errorf("the executor broke: %v", err)
+					}
+				},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -66,7 +80,7 @@ func simulated() enginetest.Harness {
 			return e
 		},
 		Chat: `[{"role":"user","content":"Tell me a tale."}]`, JSONChat: `[{"role":"user","content":"Tell me JSON."}]`,
-		Text: "Once", Long: "~", Sequences: 4,
+		Text: "Once", Long: "~", Sequences: 4, Lose: func(*testing.T, engine.Engine) { lost.Store(true) },
 	}
 }
 
@@ -93,7 +107,8 @@ type liar struct {
 	request func(*engine.Request)
 	chunk   func(*engine.Chunk)
 	err     func(error) error
-	deaf    bool // to its callers' contexts and Close
+	end     func(error) error // of streams, but for io.EOF
+	deaf    bool              // to its callers' contexts and Close
 	info    func(*engine.Info)
 	stats   func(*engine.Stats)
 	drain   func() error
@@ -150,6 +165,9 @@ func (s *lies) Next() (engine.Chunk, error) {
 	if s.l.chunk != nil && err == nil {
 		s.l.chunk(&c)
 	}
+	if s.l.end != nil && err != nil && !errors.Is(err, io.EOF) {
+		err = s.l.end(err)
+	}
 	return c, err
 }
 
@@ -184,6 +202,8 @@ var lie = map[string]struct {
 	"an end that is heeded":  {"ignore_eos", liar{request: func(r *engine.Request) { r.MaxTokens = 50 }}},
 	"a bias that is ignored": {"logit_bias", liar{request: func(r *engine.Request) { r.Sampling.LogitBias = nil }}},
 	"two choices of three":   {"several choices", liar{request: func(r *engine.Request) { r.Choices = 2 }}},
+	"a fault of its own":     {"output that nobody reads", liar{end: func(err error) error { return errors.New(err.Error()) }}},
+	"a loss without a type":  {"a model that is lost", liar{err: func(err error) error { return errors.New(err.Error()) }}},
 	"a fixed seed":           {"equal requests", liar{request: func(r *engine.Request) { r.Sampling.Temperature = 0 }}},
 }
 
