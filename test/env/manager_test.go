@@ -52,8 +52,9 @@ func (in *installation) start(config *rest.Config) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- manager.RunAt(running, config, manager.Options{
-			Namespace: home, CASecret: "ringfleet-ca", WorkerImage: "ringfleet/worker:dev", RouterImage: "ringfleet/router:dev",
-			PullPolicy: "IfNotPresent", RouterClusterRole: "ringfleet-router", MetricsAddress: "0", ProbeAddress: "0", LeaderElect: true,
+			Namespace: home, CASecret: "ringfleet-ca", WorkerImage: "ringfleet/worker:dev", WorkerCUDAImage: "ringfleet/worker-cuda:dev",
+			RouterImage: "ringfleet/router:dev",
+			PullPolicy:  "IfNotPresent", RouterClusterRole: "ringfleet-router", MetricsAddress: "0", ProbeAddress: "0", LeaderElect: true,
 		})
 	}()
 	DeferCleanup(func() {
