@@ -47,6 +47,8 @@ type agent struct {
 	progress scheduler.Progress // what the device in this process is at
 	stalled  chan struct{}      // closed when it does not come back from there
 
+	memory memory // set before the load
+
 	mu     sync.Mutex // guards the rest
 	engine engine.Engine
 	ending bool
@@ -85,6 +87,7 @@ func Run(ctx context.Context, o Options) error {
 // runOn is run while g is watched, to the end of a drain.
 func (a *agent) runOn(ctx context.Context, g gpus) error {
 	live, end := context.WithCancel(context.WithoutCancel(ctx))
+	a.memory.gpus = g
 	var watching sync.WaitGroup
 	watching.Go(func() { a.watchGPUs(live, g) })
 	err := a.run(ctx)

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/openai"
 )
 
@@ -24,6 +26,11 @@ func (a *agent) beside(ctx context.Context) error {
 			return err
 		}
 	}
+	list, err := a.placed()
+	if err != nil {
+		return err
+	}
+	a.describeBeside()
 	d, err := openai.New(openai.Options{
 		BaseURL: a.o.Server.URL, Kind: openai.Kind(a.o.Server.Kind), Model: a.o.Server.Model,
 		APIKey:        os.Getenv("RINGFLEET_ENGINE_API_KEY"), // never a flag: other processes see those
@@ -39,10 +46,22 @@ func (a *agent) beside(ctx context.Context) error {
 		return d.Close()
 	}
 	var epoch uint64
+	pause := firstPause
 	for {
 		now, changed := d.State()
+		var again <-chan time.Time // when adapters are tried again
 		switch {
 		case now.Loaded:
+			var err error
+			if epoch != now.Epoch { // started anew; the driver gives one that goes on what it had
+				err = a.preload(ctx, d, list)
+			}
+			if err != nil {
+				a.besideFailed(err)
+				again, pause = a.clock.After(pause), min(2*pause, lastPause)
+				break
+			}
+			pause = firstPause
 			if epoch != 0 && epoch != now.Epoch {
 				if err := a.state.renew(); err != nil {
 					return err
@@ -60,8 +79,21 @@ func (a *agent) beside(ctx context.Context) error {
 		}
 		select {
 		case <-changed:
+		case <-again:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// besideFailed reports why the engine beside this process, which has the model, does not serve it yet: an adapter that it
+// refuses, or that it could not be told of.
+func (a *agent) besideFailed(err error) {
+	reason, message := "AdapterNotLoaded", err.Error()
+	var bad *engine.LoadError
+	if errors.As(err, &bad) {
+		reason, message = bad.Reason, bad.Message
+	}
+	a.state.failed(reason, message)
+	a.log.Info("The engine has the model, but not its adapters; they are tried again", "reason", reason, "message", message)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringfleet/ringfleet/api/memoryplan"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/llamacpp"
 	"github.com/ringfleet/ringfleet/worker/engine/openai"
@@ -29,7 +30,7 @@ type StepOptions struct {
 func (s *StepOptions) bind(b *binder) {
 	b.integer(&s.Tokens, "step-tokens", 0, "tokens of a step (0: 128, or 512 with layers on a GPU)")
 	b.duration(&s.Gather, "gather", 20*time.Millisecond, "time that an idle worker waits for requests that come together")
-	b.integer(&s.IdleSequences, "idle-sequences", 16, "sequences kept for the reuse of their prefix (0: none)")
+	b.integer(&s.IdleSequences, "idle-sequences", memoryplan.IdleSequences, "sequences kept for the reuse of their prefix (0: none)")
 	b.text(&s.Adapters, "adapters", "", "LoRA adapters: NAME=PATH, separated by commas")
 }
 

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"time"
 
-	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/weights"
 	"github.com/ringfleet/ringfleet/worker/weights/fetch"
 )
@@ -25,6 +25,9 @@ const (
 // weights returns the file to load, fetching it where the options say from where, and the digest that is still to be
 // checked.
 func (a *agent) weights(ctx context.Context) (path, digest string, err error) {
+	if a.o.Fetch.URI == "" && a.o.FetchOnly {
+		return a.o.WeightsDir, "", nil // they lie there, and only adapters are fetched
+	}
 	if a.o.Fetch.URI == "" {
 		path, err = weights.Find(a.o.WeightsDir, a.o.WeightsFile)
 		return path, a.o.WeightsDigest, err
@@ -83,10 +86,11 @@ func size(n int64) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
-// await returns when the weights that could not be used may be others: when local files have changed, or, of a source, after
-// a pause. It returns false when ctx has ended.
+// await returns when what could not be used may be other: when local files have changed, or, of a source or of a GPU that
+// others use too, after a pause. It returns false when ctx has ended.
 func (a *agent) await(ctx context.Context, seen string, pause time.Duration) bool {
-	if a.o.Fetch.URI != "" {
+	list, _ := a.o.Adapters.list() // validated
+	if a.o.Fetch.URI != "" || fetches(list) || a.o.GPU.Layers != 0 {
 		timer := a.clock.NewTimer(pause)
 		defer timer.Stop()
 		select {
@@ -98,7 +102,7 @@ func (a *agent) await(ctx context.Context, seen string, pause time.Duration) boo
 	}
 	ticker := a.clock.NewTicker(recheck)
 	defer ticker.Stop()
-	for fingerprint(a.o.WeightsDir, a.o.WeightsFile) == seen {
+	for a.fingerprint() == seen {
 		select {
 		case <-ticker.C():
 		case <-ctx.Done():
@@ -108,16 +112,20 @@ func (a *agent) await(ctx context.Context, seen string, pause time.Duration) boo
 	return true
 }
 
-// preload loads the adapters that the options name.
-func (a *agent) preload(ctx context.Context, e engine.Engine) error {
-	list, err := adapters(a.o.Steps.Adapters)
-	if err != nil {
-		return err
-	}
+// fingerprint changes when the weights or the adapters that lie beside them may have.
+func (a *agent) fingerprint() string {
+	seen := fingerprint(a.o.WeightsDir, a.o.WeightsFile)
+	list, _ := a.o.Adapters.list() // validated
 	for _, x := range list {
-		if err := e.LoadAdapter(ctx, x); err != nil {
-			return err
-		}
+		seen += fingerprint(filepath.Join(a.o.WeightsDir, filepath.Dir(x.File)), "")
 	}
-	return nil
+	return seen
+}
+
+// folderOf is the folder of the weights at path, below which adapters without a source lie.
+func folderOf(path string) string {
+	if isFolder(path) {
+		return path
+	}
+	return filepath.Dir(path)
 }

@@ -25,7 +25,7 @@ const recheck = 10 * time.Second
 func (a *agent) load(ctx context.Context) error {
 	pause := firstPause
 	for {
-		seen := fingerprint(a.o.WeightsDir, a.o.WeightsFile)
+		seen := a.fingerprint()
 		err := a.try(ctx)
 		bad := (*engine.LoadError)(nil)
 		switch {
@@ -58,6 +58,10 @@ func (a *agent) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	list, err := a.adapters(ctx, folderOf(path))
+	if err != nil {
+		return err
+	}
 	if a.o.FetchOnly {
 		return errFetched
 	}
@@ -72,6 +76,9 @@ func (a *agent) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.fit(header); err != nil {
+		return err
+	}
 	at(loading, half)
 	loaded, err := a.open(path, func(percent int) { at(loading, half+percent*(100-half)/100) })
 	if err != nil {
@@ -81,7 +88,7 @@ func (a *agent) try(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, loaded.Executor.Close())
 	}
-	if err := a.preload(ctx, e); err != nil {
+	if err := a.preload(ctx, e, list); err != nil {
 		return errors.Join(err, e.Close())
 	}
 	if !a.keep(e) {

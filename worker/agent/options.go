@@ -61,6 +61,7 @@ type Options struct {
 	Fetch     fetch.Options
 	FetchOnly bool
 	Steps     StepOptions
+	Adapters  AdapterOptions
 	GPU       GPUOptions
 	Server    ServerOptions
 
@@ -100,6 +101,7 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 	truth(&o.FetchOnly, "fetch-only", "end once the weights are there")
 	o.CPULimit = b.number("CPU_LIMIT", 0)
 	o.Steps.bind(b)
+	o.Adapters.bind(b)
 	o.GPU.bind(b)
 	o.Server.bind(b)
 	o.Fetch.Getenv = getenv
@@ -146,11 +148,11 @@ func (o *Options) Validate() error {
 	if o.CPULimit < 0 {
 		errs = append(errs, fmt.Errorf("CPU_LIMIT %d: want 0 or more", o.CPULimit))
 	}
-	if o.FetchOnly && o.Fetch.URI == "" {
-		bad("fetch-only", true, "a --weights-uri")
+	if list, err := o.Adapters.list(); o.FetchOnly && o.Fetch.URI == "" && err == nil && !fetches(list) {
+		bad("fetch-only", true, "a --weights-uri, or an adapter with a uri in --adapter-sources")
 	}
 	o.Steps.validate(bad)
-	errs = append(errs, o.GPU.validate(), o.Fetch.Validate())
+	errs = append(errs, o.Adapters.validate(o, bad), o.GPU.validate(), o.Fetch.Validate())
 	if o.Driver == openAI {
 		o.Server.validate(bad)
 		if o.Steps.Adapters != "" {

@@ -81,8 +81,8 @@ func TestAContainerThatOnlyFetchesEndsWellAndLeavesALink(t *testing.T) {
 	}
 }
 
-// chatServer is a server of OpenAI's protocol that says hello to everybody.
-func chatServer(t *testing.T, address string) *httptest.Server {
+// chatServer is a server of OpenAI's protocol that says hello to everybody, with more paths where they are given.
+func chatServer(t *testing.T, address string, more ...func(*http.ServeMux)) *httptest.Server {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -110,6 +110,9 @@ func chatServer(t *testing.T, address string) *httptest.Server {
 		_, _ = fmt.Fprint(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"hello"},"finish_reason":null}]}`+"\n\n"+
 			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`+"\n\n"+`data: {"choices":[],`+usage+"}\n\ndata: [DONE]\n\n")
 	})
+	for _, add := range more {
+		add(mux)
+	}
 	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
 	s.Start()
 	return s
