@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -104,10 +105,22 @@ func (r *Reconciler) writeStatus(ctx context.Context, s *scope, failed error) er
 	if len(s.lost) > 0 && nameMessage(before) != nameMessage(now) {
 		tell(r.Events, s.model, namesTaken(s.lost))
 	}
+	if why, short := ranShort(before, now); short {
+		tell(r.Events, s.model, memoryExceeded(why))
+	}
 	if before.Revision != "" && before.Revision != now.Revision {
 		tell(r.Events, s.model, rolloutStarted(before.Revision, now.Revision))
 	}
 	return nil
+}
+
+// ranShort reports that MemoryFits has become False, and its message.
+func ranShort(before, now v1alpha1.InferenceModelStatus) (string, bool) {
+	c := meta.FindStatusCondition(now.Conditions, string(v1alpha1.MemoryFits))
+	if c == nil || c.Status != metav1.ConditionFalse || meta.IsStatusConditionFalse(before.Conditions, string(v1alpha1.MemoryFits)) {
+		return "", false
+	}
+	return c.Message, true
 }
 
 func nameMessage(s v1alpha1.InferenceModelStatus) string {

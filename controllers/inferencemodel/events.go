@@ -75,6 +75,11 @@ func namesTaken(lost []taken) Event {
 		Note: "older models have the names " + strings.Join(which, ", ")}
 }
 
+// memoryExceeded: what the spec asks for does not fit a worker's memory.
+func memoryExceeded(message string) Event {
+	return Event{Type: corev1.EventTypeWarning, Reason: "MemoryExceeded", Action: "Plan", Note: message}
+}
+
 // rolloutStarted: the spec, the pool or the installation changed in a way that needs other workers.
 func rolloutStarted(from, to string) Event {
 	return Event{Type: corev1.EventTypeNormal, Reason: "RolloutStarted", Action: "RollOut",

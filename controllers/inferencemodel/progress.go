@@ -38,7 +38,7 @@ func blamesWeights(why v1alpha1.Reason) bool {
 // stuck reports whether why needs somebody to act: the manager can only wait.
 func stuck(why v1alpha1.Reason) bool {
 	switch why {
-	case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullFailed, v1alpha1.ReasonPodRejected, v1alpha1.ReasonWorkerFailed:
+	case v1alpha1.ReasonUnschedulable, v1alpha1.ReasonImagePullFailed, v1alpha1.ReasonPodRejected, v1alpha1.ReasonWorkerFailed, v1alpha1.ReasonMemoryShort:
 		return true
 	}
 	return blamesWeights(why)
@@ -169,7 +169,7 @@ func reporting(w worker, v View) progress {
 		p.message = fmt.Sprintf("no report from it for %s, see whether node %s is Ready; %s", SilentAfter, w.node, unheard(w, v))
 	case r.Stage == v1alpha1.StageFailed:
 		p.reason = v1alpha1.ReasonWorkerFailed
-		if why := v1alpha1.Reason(r.Reason); slices.Contains(weightsReasons, why) {
+		if why := v1alpha1.Reason(r.Reason); slices.Contains(weightsReasons, why) || why == v1alpha1.ReasonMemoryShort {
 			p.reason = why
 		}
 	case r.Loaded && r.Stage != v1alpha1.StageDraining:

@@ -59,8 +59,10 @@ func status(s *scope, err error) v1alpha1.InferenceModelStatus {
 	}
 	st.Workers = c.workers()
 	routers, names, weights := c.routerReady(), c.namesAccepted(), c.weightsCached()
+	var memory conditions.Finding
+	st.Memory, memory = c.memory(s.model.Status)
 	ready, progressing := c.ready(err, routers), c.progressing(err)
-	conditions.Set(&st.Conditions, s.model.Generation, s.now, ready, progressing, weights, routers, names)
+	conditions.Set(&st.Conditions, s.model.Generation, s.now, ready, progressing, weights, memory, routers, names)
 	return st
 }
 
@@ -109,7 +111,7 @@ func (s *scope) rank(y way) int {
 	switch why := y.p.reason; {
 	case blamesWeights(why):
 		r = 0
-	case why == v1alpha1.ReasonImagePullFailed, why == v1alpha1.ReasonPodRejected, why == v1alpha1.ReasonWorkerFailed:
+	case why == v1alpha1.ReasonImagePullFailed, why == v1alpha1.ReasonPodRejected, why == v1alpha1.ReasonWorkerFailed, why == v1alpha1.ReasonMemoryShort:
 		r = 1
 	case why == v1alpha1.ReasonUnschedulable:
 		r = 2

@@ -242,7 +242,7 @@ func TestWhatTheStatusSays(t *testing.T) {
 	for name, c := range statuses {
 		t.Run(name, func(t *testing.T) {
 			st := status(c.s, c.err)
-			if len(st.Conditions) != 5 || st.ObservedGeneration != 3 {
+			if len(st.Conditions) != 6 || st.ObservedGeneration != 3 {
 				t.Fatalf("got %d conditions for generation %d", len(st.Conditions), st.ObservedGeneration)
 			}
 			for line := range strings.Lines(c.want) {

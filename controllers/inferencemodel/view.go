@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
 
 // routerView is what the reconciler wants to know from the routers of a namespace. Look asks every Ready router, and a
@@ -58,6 +59,8 @@ type WorkerView struct {
 	Running int
 	// Age is the time since its last report.
 	Age time.Duration
+	// Shape is its model's, once it has read the weights' head; nil before, and where it can't be read.
+	Shape *workerv1.ModelShape
 	// LastError is why the last heartbeat failed.
 	LastError string
 }
