@@ -11,7 +11,7 @@ type family struct {
 	markup []string
 	// stops lists the texts of the tokens with which a model waits for the results of its calls.
 	stops []string
-	calls  func(t tools) calls
+	calls func(t tools) calls
 	// within: a call may begin within reasoning, which it ends. These models forget to end it.
 	within bool
 	// bare: a call of a tool may begin by it without a marker, where nothing was written before; "": none may.
@@ -31,7 +31,7 @@ var reasonings = []marks{
 
 // foreign are signs of models whose calls none of families writes, though their templates have its signs.
 var foreign = family{signs: [][]string{
-	{"]<]minimax[>["},                                   // MiniMax M3
+	{"]<]minimax[>["}, // MiniMax M3
 	{"<|python_tag|>", "'<function='", "'</function>'"}, // Functionary 3.1
 }}
 

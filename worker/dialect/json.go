@@ -46,9 +46,12 @@ func (j *jsonArguments) scan(s string, final bool) (n int, done bool) {
 	return n, false
 }
 
-// beginsAny reports whether s begins with one of markers, or may when more comes.
+// beginsAny reports whether s begins with one of markers, or may when more comes. With an empty one nothing begins.
 func beginsAny(s string, markers []string) (does, may bool) {
 	for _, m := range markers {
+		if m == "" {
+			continue
+		}
 		if strings.HasPrefix(s, m) {
 			return true, true
 		}

@@ -45,7 +45,7 @@ func (l *literal) read(buf string, final bool) (n int, out string, done bool) {
 
 // token reads what comes next outside of strings.
 func (l *literal) token(s string, final bool, b *strings.Builder) (n int, wait, done bool) {
-	if does, may := beginsAny(s, []string{l.ends}); l.ends != "" && (does || may && !final) {
+	if does, may := beginsAny(s, []string{l.ends}); does || may && !final {
 		return 0, !does, does
 	}
 	if l.delimiter != "" {
