@@ -37,8 +37,12 @@ func newTemplate(source, model, bos, eos string) (t *template) {
 			t.broken = fmt.Sprint("it doesn't compile: ", p)
 		}
 	}()
-	var err error
-	if t.compiled, err = jinja.Compile(trimmed(source)); err != nil {
+	source, err := guarded(trimmed(source))
+	if err != nil {
+		t.broken = "it is out of bounds: " + err.Error()
+		return t
+	}
+	if t.compiled, err = jinja.Compile(source); err != nil {
 		t.broken = "it doesn't compile: " + err.Error()
 		return t
 	}
@@ -148,13 +152,11 @@ func (t *template) execute(messages, tools jinja.Value) (out string, err error) 
 			err = fmt.Errorf("%v", p)
 		}
 	}()
-	return t.compiled.RenderValues(map[string]jinja.Value{
-		"messages":              messages,
-		"tools":                 tools,
-		"add_generation_prompt": jinja.NewBool(true),
-		"bos_token":             jinja.NewString(t.bos),
-		"eos_token":             jinja.NewString(t.eos),
-	})
+	values := bounds()
+	values["messages"], values["tools"] = messages, tools
+	values["add_generation_prompt"] = jinja.NewBool(true)
+	values["bos_token"], values["eos_token"] = jinja.NewString(t.bos), jinja.NewString(t.eos)
+	return t.compiled.RenderValues(values)
 }
 
 func invalid(field, format string, args ...any) error {
