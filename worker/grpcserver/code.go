@@ -62,6 +62,17 @@ func code(err error) codes.Code {
 	return codes.Internal
 }
 
+// late is an error of a stream: an engine that refuses a request after it has accepted it has failed. Routers must not take
+// that for a refusal, so the error is not wrapped.
+func late(err error) error {
+	for _, refusal := range []error{engine.ErrBusy, engine.ErrDraining, engine.ErrNotLoaded} {
+		if errors.Is(err, refusal) {
+			return fmt.Errorf("the engine gave up a request that it had accepted: %s", err.Error())
+		}
+	}
+	return err
+}
+
 // outcome is what the metrics call an error that ended a request. One that was accepted was not refused.
 func outcome(err error, accepted bool) metrics.Outcome {
 	if errors.Is(err, engine.ErrSlowReader) {

@@ -66,6 +66,8 @@ func TestWhatEndsARequestHasTheCodeThatRoutersActOnAndTheOutcomeOfWhoseFaultItIs
 		"a full queue":                                        {refusal: wrapped(engine.ErrBusy), code: codes.ResourceExhausted, outcome: "refused"},
 		"a reader that is too slow":                           {end: wrapped(engine.ErrSlowReader), code: codes.ResourceExhausted, outcome: "cancelled"},
 		"an engine that is closed under the request":          {end: wrapped(engine.ErrClosed), code: codes.Unavailable, outcome: "failed"},
+		"a server that is busy in the middle of an answer":    {end: wrapped(engine.ErrBusy), code: codes.Internal, outcome: "failed"},
+		"a model that is lost in the middle of an answer":     {end: wrapped(engine.ErrNotLoaded), code: codes.Internal, outcome: "failed"},
 		"an engine that breaks":                               {end: errors.New("broken"), code: codes.Internal, outcome: "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -76,7 +76,7 @@ func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[wo
 			return nil
 		}
 		if err != nil {
-			return err
+			return late(err)
 		}
 		now := s.clock.Now()
 		if c.first.IsZero() {

@@ -14,7 +14,7 @@ func (r *rig) unread() {
 		r.no("not claimed: without log probabilities there is too little to leave unread")
 		return
 	}
-	s, err := r.e.Generate(r.within(), r.request(r.text(), r.e.Info().ContextTokens/4, func(q *engine.Request) {
+	s, err := r.e.Generate(r.within(), r.request(r.text(), r.e.Info().ContextTokens/5, func(q *engine.Request) {
 		q.Choices, q.Logprobs, q.TopLogprobs, q.IgnoreEOS = 4, true, 20, true
 	}))
 	if err != nil {
