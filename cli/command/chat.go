@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -89,7 +90,8 @@ func runChat(ctx context.Context, c *cluster, s Streams, o chatOptions, name, pr
 	return t.turn(ctx, s, prompt)
 }
 
-// servedName returns the name to ask for: the one that the user gave if it is served, else the model's first.
+// servedName returns the name to ask for: the one that the user gave if it is served, else the model's first that is not an
+// adapter's.
 func servedName(m *v1alpha1.InferenceModel, name string) (string, error) {
 	for _, n := range m.Status.ServedNames {
 		if n == name {
@@ -100,7 +102,12 @@ func servedName(m *v1alpha1.InferenceModel, name string) (string, error) {
 		_, why := condition(m.Status.Conditions, v1alpha1.Ready)
 		return "", fmt.Errorf("model %s is served under no name: %s", m.Name, orDash(why))
 	}
-	return m.Status.ServedNames[0], nil
+	for _, n := range m.Status.ServedNames {
+		if !slices.ContainsFunc(m.Spec.Adapters, func(a v1alpha1.Adapter) bool { return a.Name == n }) {
+			return n, nil
+		}
+	}
+	return "", fmt.Errorf("model %s has no name of its own, only adapters: name one of %s", m.Name, strings.Join(m.Status.ServedNames, ", "))
 }
 
 // talk is one conversation: its turns meet one worker, which still has their KV cache.

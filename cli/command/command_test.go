@@ -231,3 +231,23 @@ func TestFiguresSayHowFastAnAnswerCame(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestChatAsksForTheModelItselfNotForAnAdapter(t *testing.T) {
+	m := v1alpha1.InferenceModel{Spec: v1alpha1.InferenceModelSpec{Adapters: []v1alpha1.Adapter{{Name: "legal", File: "legal.gguf"}}}}
+	for name, c := range map[string]struct {
+		served      []string
+		asked, want string
+	}{
+		"the first name that is the model's own": {[]string{"legal", "tiny"}, "", "tiny"},
+		"an adapter that was asked for":          {[]string{"tiny", "legal"}, "legal", "legal"},
+		"nothing where only adapters are left":   {[]string{"legal"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.Status.ServedNames = c.served
+			got, err := servedName(&m, c.asked)
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("%q (%v), expected %q", got, err, c.want)
+			}
+		})
+	}
+}

@@ -4,7 +4,9 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -34,6 +36,7 @@ func TestAModelAnswersOverTwoWorkers(t *testing.T) {
 			}
 		}
 	})
+	t.Run("texts that mean alike have vectors that point alike", func(t *testing.T) { embeddings(t, url) })
 	t.Run("models are listed and named", func(t *testing.T) { namesOf(t, url) })
 	t.Run("bad input is refused before any worker", func(t *testing.T) { badInput(t, m, url) })
 	t.Run("a burst of 25 sessions has no error and one worker per session", func(t *testing.T) { burst(t, m, url) })
@@ -41,6 +44,33 @@ func TestAModelAnswersOverTwoWorkers(t *testing.T) {
 	t.Run("prompts are in no log, event or status", func(t *testing.T) { secrecy(t, m, url) })
 	t.Run("nothing is written while nothing changes", func(t *testing.T) { quiet(t, ns) })
 	t.Run("a worker refuses who expects another", func(t *testing.T) { mistaken(t, m) })
+}
+
+// embeddings asks for three vectors; the model was not trained for them, but tells a city from a formula.
+func embeddings(t *testing.T, url string) {
+	const body = `{"model":"org/Tiny-1.0","input":["Paris is a city in France.","Lyon is a city in France.","x = (a + b) * 7 / sqrt(c)"]}`
+	resp, err := httpClient.Post(url+"/embeddings", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var a struct {
+		Data []struct{ Embedding []float64 }
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil || resp.StatusCode != 200 || len(a.Data) != 3 {
+		t.Fatalf("status %d, %d vectors: %v", resp.StatusCode, len(a.Data), err)
+	}
+	angle := func(i, j int) float64 {
+		x, y := a.Data[i].Embedding, a.Data[j].Embedding
+		var dot, xx, yy float64
+		for k := range min(len(x), len(y)) {
+			dot, xx, yy = dot+x[k]*y[k], xx+x[k]*x[k], yy+y[k]*y[k]
+		}
+		return dot / math.Sqrt(xx*yy)
+	}
+	if alike, other := angle(0, 1), angle(0, 2); !(alike > other) {
+		t.Errorf("two cities have the cosine %g, a city and a formula %g", alike, other)
+	}
 }
 
 func namesOf(t *testing.T, url string) {
