@@ -86,7 +86,9 @@ func (r *Reconciler) decide(_ context.Context, s *scope) error {
 }
 
 func (r *Reconciler) inputs(s *scope) desired.Inputs {
-	return desired.Inputs{Image: r.WorkerImage, PullPolicy: r.PullPolicy, Pool: s.pool, Revision: s.want.revision}
+	return desired.Inputs{
+		Image: r.WorkerImage, CUDAImage: r.WorkerCUDAImage, PullPolicy: r.PullPolicy, Pool: s.pool, Revision: s.want.revision,
+	}
 }
 
 // remove deletes the workers that the plan names, each only as it was observed.

@@ -34,9 +34,11 @@ type Reconciler struct {
 	Events  events.EventRecorder
 	Clock   clock.PassiveClock
 
-	// WorkerImage is the image of workers whose model names none; PullPolicy is for all of them.
-	WorkerImage string
-	PullPolicy  corev1.PullPolicy
+	// WorkerImage is the image of workers whose model names none, WorkerCUDAImage of those that run llama.cpp on GPUs;
+	// PullPolicy is for all of them.
+	WorkerImage     string
+	WorkerCUDAImage string
+	PullPolicy      corev1.PullPolicy
 	// Concurrency is how many models are worked on at once; at least 1.
 	Concurrency int
 

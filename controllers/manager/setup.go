@@ -59,7 +59,7 @@ func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err 
 		}).SetupWithManager(mgr),
 		(&inferencemodel.Reconciler{
 			Client: set.CountPods(mgr.GetClient()), Live: mgr.GetAPIReader(), Routers: fleetView{fleet}, Events: recorder, Clock: c,
-			WorkerImage: o.WorkerImage, PullPolicy: corev1.PullPolicy(o.PullPolicy), Concurrency: parallel,
+			WorkerImage: o.WorkerImage, WorkerCUDAImage: o.WorkerCUDAImage, PullPolicy: corev1.PullPolicy(o.PullPolicy), Concurrency: parallel,
 		}).SetupWithManager(mgr),
 		(&workerpool.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 	)
