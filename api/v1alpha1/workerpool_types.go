@@ -64,6 +64,13 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:validation:MaxItems=32
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
+	// runtimeClassName is the runtime class of the worker pods, for example nvidia where the toolkit is not the nodes' default
+	// runtime.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	RuntimeClassName string `json:"runtimeClassName,omitempty"`
+
 	// priorityClassName is the priority class of the worker pods.
 	// +optional
 	// +kubebuilder:validation:MinLength=1

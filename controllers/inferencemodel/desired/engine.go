@@ -121,10 +121,10 @@ func engineContainer(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 // tmpVolume is the engine's scratch space.
 const tmpVolume = "engine-tmp"
 
-// engineVolumes are the volumes that an engine in a container of its own needs besides its weights.
+// engineVolumes are the volumes that an engine needs besides its weights.
 func engineVolumes(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) []corev1.Volume {
 	if !beside(m) {
-		return nil
+		return kernelVolumes(pool)
 	}
 	volumes := []corev1.Volume{{Name: tmpVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 	if shares(m, pool) {

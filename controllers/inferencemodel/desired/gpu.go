@@ -107,3 +107,24 @@ const sharedVolume = "engine-shm"
 func shares(m *v1alpha1.InferenceModel, pool *v1alpha1.WorkerPool) bool {
 	return beside(m) && gpus(m, pool) > 1
 }
+
+// kernelVolume is where CUDA keeps the kernels that it compiles for a GPU that the library has no machine code for, so that a
+// container that starts again in its pod need not compile them again. The image of the workers on GPUs has CUDA write below /tmp.
+const kernelVolume = "cuda-kernels"
+
+// kernelMounts are for a worker that computes on GPUs itself.
+func kernelMounts(pool *v1alpha1.WorkerPool) []corev1.VolumeMount {
+	if !onGPUs(pool) {
+		return nil
+	}
+	return []corev1.VolumeMount{{Name: kernelVolume, MountPath: "/tmp"}}
+}
+
+// kernelVolumes are what kernelMounts mount. CUDA bounds its cache by itself, to less than this.
+func kernelVolumes(pool *v1alpha1.WorkerPool) []corev1.Volume {
+	if !onGPUs(pool) {
+		return nil
+	}
+	return []corev1.Volume{{Name: kernelVolume, VolumeSource: corev1.VolumeSource{
+		EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(2<<30, resource.BinarySI)}}}}
+}

@@ -180,6 +180,16 @@ func TestTheNodesOfAGPUPool(t *testing.T) {
 	}
 }
 
+func TestThePoolsRuntimeClassIsThePods(t *testing.T) {
+	in := onH100s(func(p *v1alpha1.WorkerPoolSpec) { p.RuntimeClassName = "nvidia" })
+	if got := desired.Worker(model(), in).Spec.RuntimeClassName; got == nil || *got != "nvidia" {
+		t.Errorf("got %v, expected nvidia", got)
+	}
+	if got := desired.Worker(model(), onH100s()).Spec.RuntimeClassName; got != nil {
+		t.Errorf("a pool without one has %s", *got)
+	}
+}
+
 func TestAnEngineOnSeveralGPUsHasSharedMemory(t *testing.T) {
 	has := func(m *v1alpha1.InferenceModel, in desired.Inputs) bool {
 		pod := desired.Worker(m, in)

@@ -65,7 +65,12 @@ func spec(m *v1alpha1.InferenceModel, in Inputs) corev1.PodSpec {
 	for _, s := range p.ImagePullSecrets {
 		secrets = append(secrets, corev1.LocalObjectReference{Name: s.Name})
 	}
+	var runtimeClass *string
+	if p.RuntimeClassName != "" {
+		runtimeClass = &p.RuntimeClassName
+	}
 	return corev1.PodSpec{
+		RuntimeClassName:              runtimeClass,
 		ReadinessGates:                []corev1.PodReadinessGate{{ConditionType: v1alpha1.GateInRing}},
 		TerminationGracePeriodSeconds: new(drainSeconds(m) + graceMargin),
 		AutomountServiceAccountToken:  new(false),
@@ -130,6 +135,7 @@ func container(m *v1alpha1.InferenceModel, in Inputs) corev1.Container {
 	if !beside(m) {
 		c.EnvFrom = credentials(m)
 		c.Env = append(c.Env, gpuEnv(in.Pool)...)
+		c.VolumeMounts = append(c.VolumeMounts, kernelMounts(in.Pool)...)
 	}
 	return c
 }

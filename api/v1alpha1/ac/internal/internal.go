@@ -526,6 +526,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: priorityClassName
       type:
         scalar: string
+    - name: runtimeClassName
+      type:
+        scalar: string
     - name: serviceAccountName
       type:
         scalar: string

@@ -21,6 +21,9 @@ type WorkerPoolSpecApplyConfiguration struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// tolerations let workers onto tainted nodes.
 	Tolerations []v1.Toleration `json:"tolerations,omitempty"`
+	// runtimeClassName is the runtime class of the worker pods, for example nvidia where the toolkit is not the nodes' default
+	// runtime.
+	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
 	// priorityClassName is the priority class of the worker pods.
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
 	// weightCache is where weights are kept that workers fetch themselves.
@@ -75,6 +78,14 @@ func (b *WorkerPoolSpecApplyConfiguration) WithTolerations(values ...v1.Tolerati
 	for i := range values {
 		b.Tolerations = append(b.Tolerations, values[i])
 	}
+	return b
+}
+
+// WithRuntimeClassName sets the RuntimeClassName field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RuntimeClassName field is set to the value of the last call.
+func (b *WorkerPoolSpecApplyConfiguration) WithRuntimeClassName(value string) *WorkerPoolSpecApplyConfiguration {
+	b.RuntimeClassName = &value
 	return b
 }
 
