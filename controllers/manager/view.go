@@ -73,7 +73,7 @@ var stages = map[workerv1.Stage]v1alpha1.WorkerStage{
 func ofReport(r *workerv1.Report, age time.Duration) inferencemodel.WorkerView {
 	v := inferencemodel.WorkerView{
 		Instance: r.GetInstanceId(), Loaded: r.GetModelLoaded(), Stage: stages[r.GetStage()],
-		Reason: r.GetReason(), Message: r.GetMessage(),
+		Reason: r.GetReason(), Message: r.GetMessage(), Shape: r.GetShape(),
 		Running: int(r.GetLoad().GetRunning()) + int(r.GetLoad().GetWaiting()), Age: age,
 	}
 	if r.ProgressPercent != nil {
