@@ -36,14 +36,14 @@ const (
 // Worker is served by every worker pod over mutual TLS. Callers are the routers and the manager of its namespace.
 type WorkerClient interface {
 	// Watch streams reports: one at once, one each interval, and one whenever something changes that a router acts on
-	// (loaded, draining, failed, another instance). The stream lasts until the caller or the worker ends it.
+	// (loaded, draining, failed, another instance, a jump in load). The stream lasts until the caller or the worker ends it.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Report], error)
 	// Generate runs one request and streams its output. Ending the call cancels the request.
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
 	// loaded (no work was done); UNAVAILABLE when it drains (no work was done); INVALID_ARGUMENT when the request can
-	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full;
-	// INTERNAL when the engine failed.
+	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full (no work was
+	// done), or, after the first response, when the caller does not take its output; INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
 	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
@@ -137,14 +137,14 @@ func (c *workerClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc
 // Worker is served by every worker pod over mutual TLS. Callers are the routers and the manager of its namespace.
 type WorkerServer interface {
 	// Watch streams reports: one at once, one each interval, and one whenever something changes that a router acts on
-	// (loaded, draining, failed, another instance). The stream lasts until the caller or the worker ends it.
+	// (loaded, draining, failed, another instance, a jump in load). The stream lasts until the caller or the worker ends it.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[Report]) error
 	// Generate runs one request and streams its output. Ending the call cancels the request.
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
 	// loaded (no work was done); UNAVAILABLE when it drains (no work was done); INVALID_ARGUMENT when the request can
-	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full;
-	// INTERNAL when the engine failed.
+	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full (no work was
+	// done), or, after the first response, when the caller does not take its output; INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
 	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
