@@ -81,15 +81,12 @@ func (p *Plan) Advice(t Terms) []string {
 		return out
 	}
 	whole := (p.Devices[p.Fullest].Total()*100 + uint64(p.Options.UsePercent) - 1) / uint64(p.Options.UsePercent)
-	switch {
-	case p.Options.GPUs == 0:
-		out = append(out, fmt.Sprintf("%s: %dMi", fieldMemory, (whole+mib-1)/mib))
-	default:
-		for _, a := range Accelerators { // the smallest first
-			if a.MiB*mib >= whole {
-				out = append(out, fmt.Sprintf("a larger GPU, such as %s", a.Name))
-				break
-			}
+	if p.Options.GPUs == 0 {
+		return append(out, fmt.Sprintf("%s: %dMi", fieldMemory, (whole+mib-1)/mib))
+	}
+	for _, a := range Accelerators { // the smallest first
+		if a.MiB*mib >= whole {
+			return append(out, fmt.Sprintf("a larger GPU, such as %s", a.Name))
 		}
 	}
 	return out

@@ -1,8 +1,11 @@
 package conformance
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,14 +19,39 @@ import (
 	"github.com/ringfleet/ringfleet/worker/scheduler"
 )
 
-// scheduled makes an engine of a loaded model, as the worker does.
-func scheduled(t *testing.T, m *engine.Loaded, sequences int) engine.Engine {
+// device is what llama.cpp's executor is to the scheduler.
+type device interface {
+	engine.Executor
+	engine.Embedder
+	engine.Adapting
+}
+
+// losing is a device that fails for good once lost is set, as one does that falls off its bus.
+type losing struct {
+	device
+	lost *atomic.Bool
+}
+
+func (l losing) Step(ctx context.Context, b *engine.Batch) (*engine.Result, error) {
+	if l.lost.Load() {
+		return nil, fmt.Errorf("%w: it was taken away", engine.ErrFatal)
+	}
+	return l.device.Step(ctx, b)
+}
+
+// scheduled makes an engine of a loaded model, as the worker does. The model is lost once lost is set.
+func scheduled(t *testing.T, m *engine.Loaded, sequences int, lost *atomic.Bool) engine.Engine {
 	t.Helper()
+	m.Executor = losing{m.Executor.(device), lost}
 	words := grammar.New(m.Info.Vocab, m.Vocabulary.Piece, m.Vocabulary.EndsGeneration)
 	e, err := scheduler.New(m, scheduler.Options{
 		MaxSequences: sequences, MaxWaiting: 64, StepTokens: scheduler.StepTokensCPU, Gather: time.Millisecond,
 		JSONObject: func() sampling.Constraint { return words.JSONObject() },
-		Clock:      clock.RealClock{}, Broken: func(err error) { t.Errorf("the executor broke: %v", err) },
+		Clock:      clock.RealClock{}, Broken: func(err error) {
+			if !lost.Load() {
+				t.Errorf("the executor broke: %v", err)
+			}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,6 +72,7 @@ func libraries(t *testing.T) (libs, weights string) {
 
 func TestTheWorkersOwnEngine(t *testing.T) {
 	libs, weights := libraries(t)
+	var lost atomic.Bool
 	h := smol("llama.cpp in the worker")
 	h.Sequences = 4
 	h.Adapter = engine.Adapter{Name: "tuned", Path: loraGGUF(t)}
@@ -53,7 +82,8 @@ func TestTheWorkersOwnEngine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return scheduled(t, m, h.Sequences)
+		return scheduled(t, m, h.Sequences, &lost)
 	}
+	h.Lose = func(*testing.T, engine.Engine) { lost.Store(true) }
 	keep(enginetest.Run(t, h))
 }

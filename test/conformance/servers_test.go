@@ -177,7 +177,9 @@ func TestVLLM(t *testing.T) {
 	h.Adapter = engine.Adapter{Name: "tuned", Path: loraFolder(t)}
 	adapters := func(o *openai.Options) { o.Adapters = true }
 	h.New = func(t *testing.T) engine.Engine { return p.open(t, adapters) }
+	h.Lose = func(*testing.T, engine.Engine) { p.stop() }
 	keep(enginetest.Run(t, h))
+	p.start()
 	t.Run("a_restart_is_another_epoch", func(t *testing.T) { restarts(t, p, h, adapters) })
 }
 
@@ -189,7 +191,9 @@ func TestLlamaServer(t *testing.T) {
 	}, nil, nil)
 	h := smol("llama-server 0.6")
 	h.New = func(t *testing.T) engine.Engine { return p.open(t, nil) }
+	h.Lose = func(*testing.T, engine.Engine) { p.stop() }
 	keep(enginetest.Run(t, h))
+	p.start()
 	t.Run("a_restart_is_another_epoch", func(t *testing.T) { restarts(t, p, h, nil) })
 }
 

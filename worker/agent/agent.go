@@ -97,9 +97,6 @@ func (a *agent) runOn(ctx context.Context, g gpus) error {
 }
 
 func newAgent(o Options, log logr.Logger, c clock.WithTicker) (*agent, error) {
-	if o.Server.Stall < stallLook {
-		return nil, fmt.Errorf("agent: --engine-stall %s: want %s or more", o.Server.Stall, stallLook)
-	}
 	instance, err := newInstance()
 	if err != nil {
 		return nil, err

@@ -45,37 +45,12 @@ func (a *agent) beside(ctx context.Context) error {
 	if !a.keep(d) {
 		return d.Close()
 	}
-	var epoch uint64
-	pause := firstPause
+	f := follower{agent: a, engine: d, adapters: list, pause: firstPause}
 	for {
 		now, changed := d.State()
-		var again <-chan time.Time // when adapters are tried again
-		switch {
-		case now.Loaded:
-			var err error
-			if epoch != now.Epoch { // started anew; the driver gives one that goes on what it had
-				err = a.preload(ctx, d, list)
-			}
-			if err != nil {
-				a.besideFailed(err)
-				again, pause = a.clock.After(pause), min(2*pause, lastPause)
-				break
-			}
-			pause = firstPause
-			if epoch != 0 && epoch != now.Epoch {
-				if err := a.state.renew(); err != nil {
-					return err
-				}
-			}
-			epoch = now.Epoch
-			a.state.loaded(d)
-			a.log.Info("The engine has loaded the model", "instance", a.state.Identity().Instance, "engine", d.Info().Model)
-		case epoch == 0:
-			a.state.loading("the engine starts: "+now.Message, nil)
-			a.log.Info("The engine does not answer yet", "url", a.o.Server.URL, "message", now.Message)
-		default:
-			a.state.lost(string(now.Reason), now.Message)
-			a.log.Info("The engine does not serve", "reason", string(now.Reason), "message", now.Message)
+		again, err := f.see(ctx, now)
+		if err != nil {
+			return err
 		}
 		select {
 		case <-changed:
@@ -84,6 +59,45 @@ func (a *agent) beside(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// follower turns what the driver says of the engine into the worker's own state.
+type follower struct {
+	agent    *agent
+	engine   *openai.Driver
+	adapters []engine.Adapter
+	epoch    uint64 // of the engine that serves or served last; 0: none yet
+	pause    time.Duration
+}
+
+// see takes note of a state. Where adapters could not be loaded it returns when they are to be tried again.
+func (f *follower) see(ctx context.Context, now openai.State) (again <-chan time.Time, err error) {
+	a := f.agent
+	switch {
+	case now.Loaded && f.epoch != now.Epoch: // started anew; the driver gives one that goes on what it had
+		if err := a.preload(ctx, f.engine, f.adapters); err != nil {
+			a.besideFailed(err)
+			again, f.pause = a.clock.After(f.pause), min(2*f.pause, lastPause)
+			return again, nil
+		}
+		if f.epoch != 0 {
+			if err := a.state.renew(); err != nil {
+				return nil, err
+			}
+		}
+		fallthrough
+	case now.Loaded:
+		f.epoch, f.pause = now.Epoch, firstPause
+		a.state.loaded(f.engine)
+		a.log.Info("The engine has loaded the model", "instance", a.state.Identity().Instance, "engine", f.engine.Info().Model)
+	case f.epoch == 0:
+		a.state.loading("the engine starts: "+now.Message, nil)
+		a.log.Info("The engine does not answer yet", "url", a.o.Server.URL, "message", now.Message)
+	default:
+		a.state.lost(string(now.Reason), now.Message)
+		a.log.Info("The engine does not serve", "reason", string(now.Reason), "message", now.Message)
+	}
+	return nil, nil
 }
 
 // besideFailed reports why the engine beside this process, which has the model, does not serve it yet: an adapter that it

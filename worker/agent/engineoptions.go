@@ -157,7 +157,4 @@ func (s *ServerOptions) validate(bad func(flag string, value any, want string)) 
 	default:
 		bad("engine-kind", s.Kind, "VLLM, SGLang, LlamaServer or OpenAI")
 	}
-	if s.Stall < time.Second {
-		bad("engine-stall", s.Stall, "1s or more")
-	}
 }

@@ -129,6 +129,26 @@ func (o *Options) Validate() error {
 	if o.KVCacheType != string(llamacpp.F16) && o.KVCacheType != string(llamacpp.Q8) {
 		bad("kv-cache-type", o.KVCacheType, "F16 or Q8")
 	}
+	o.validateNumbers(bad)
+	if o.CPULimit < 0 {
+		errs = append(errs, fmt.Errorf("CPU_LIMIT %d: want 0 or more", o.CPULimit))
+	}
+	if list, err := o.Adapters.list(); o.FetchOnly && o.Fetch.URI == "" && err == nil && !fetches(list) {
+		bad("fetch-only", true, "a --weights-uri, or an adapter with a uri in --adapter-sources")
+	}
+	o.Steps.validate(bad)
+	errs = append(errs, o.Adapters.validate(o, bad), o.GPU.validate(), o.Fetch.Validate())
+	if o.Driver == openAI {
+		o.Server.validate(bad)
+		if o.Steps.Adapters != "" {
+			bad("adapters", o.Steps.Adapters, "--driver llamacpp: the server beside this process is told of its own")
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validateNumbers holds numbers and times to their bounds.
+func (o *Options) validateNumbers(bad func(flag string, value any, want string)) {
 	for _, n := range []struct {
 		flag               string
 		value, least, most int
@@ -145,21 +165,9 @@ func (o *Options) Validate() error {
 	if o.DrainTimeout < 0 {
 		bad("drain-timeout", o.DrainTimeout, "0s or more")
 	}
-	if o.CPULimit < 0 {
-		errs = append(errs, fmt.Errorf("CPU_LIMIT %d: want 0 or more", o.CPULimit))
+	if o.Server.Stall < stallLook {
+		bad("engine-stall", o.Server.Stall, fmt.Sprintf("%s or more", stallLook))
 	}
-	if list, err := o.Adapters.list(); o.FetchOnly && o.Fetch.URI == "" && err == nil && !fetches(list) {
-		bad("fetch-only", true, "a --weights-uri, or an adapter with a uri in --adapter-sources")
-	}
-	o.Steps.validate(bad)
-	errs = append(errs, o.Adapters.validate(o, bad), o.GPU.validate(), o.Fetch.Validate())
-	if o.Driver == openAI {
-		o.Server.validate(bad)
-		if o.Steps.Adapters != "" {
-			bad("adapters", o.Steps.Adapters, "--driver llamacpp: the server beside this process is told of its own")
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // threads returns how many threads compute.

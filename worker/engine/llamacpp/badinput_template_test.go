@@ -25,6 +25,7 @@ func TestATemplateWithoutAnEndIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ source, says string }{
 		"loops in loops":                  {strings.Repeat("{% for i in range(60000) %}", 3) + strings.Repeat("{% endfor %}", 3), "rounds"},
 		"a loop over its own strings":     {"{% for m in messages %}{% for a in range(60000) %}{% for b in range(60000) %}{% endfor %}{% endfor %}{% endfor %}", "rounds"},
+		"loops that begin in two lines":   {strings.Repeat("{% for\ti in\nrange(60000) %}", 3) + strings.Repeat("{% endfor %}", 3), "rounds"},
 		"a macro that calls itself":       {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
 		"macros that call each other":     {"{% macro f(g) %}{{ g(g) }}{% endmacro %}{{ f(f) }}", "deep"},
 		"a range of two thousand million": {"{% for i in range(2000000000) %}{% endfor %}", "range"},

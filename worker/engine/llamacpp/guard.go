@@ -20,6 +20,15 @@ const (
 // The names under which the bounds are called. No template has them.
 const roundName, enterName, leaveName = "ringfleet_round", "ringfleet_enter", "ringfleet_leave"
 
+// bounded are the statements behind which a bound is called, opens is by how many blocks a statement opens or closes.
+var (
+	bounded = map[string]string{"for": roundName, "macro": enterName}
+	opens   = map[string]int{
+		"for": 1, "macro": 1, "if": 1, "call": 1, "filter": 1,
+		"endfor": -1, "endmacro": -1, "endif": -1, "endcall": -1, "endfilter": -1,
+	}
+)
+
 // guarded returns source with calls of the bounds in its loops and macros, or why that can't be.
 func guarded(source string) (string, error) {
 	if len(source) > maxSource {
@@ -36,7 +45,7 @@ func guarded(source string) (string, error) {
 			out.WriteString(source[from:])
 			return out.String(), nil
 		}
-		word, _, _ := strings.Cut(strings.TrimSpace(next.content), " ")
+		word := first(next.content)
 		statement := next.kind == '%' && (!raw || word == "endraw")
 		if statement && word == "endmacro" {
 			out.WriteString(source[from:next.start] + "{{ " + leaveName + "() }}")
@@ -53,24 +62,23 @@ func guarded(source string) (string, error) {
 		if !statement {
 			continue
 		}
-		switch word {
-		case "for":
-			out.WriteString("{{ " + roundName + "() }}")
-			blocks++
-		case "macro":
-			out.WriteString("{{ " + enterName + "() }}")
-			blocks++
-		case "if", "call", "filter":
-			blocks++
-		case "endfor", "endif", "endmacro", "endcall", "endfilter":
-			blocks--
-		case "raw", "endraw":
-			raw = word == "raw"
+		if bound := bounded[word]; bound != "" {
+			out.WriteString("{{ " + bound + "() }}")
 		}
+		blocks += opens[word]
+		raw = word == "raw"
 		if blocks > maxNest {
 			return "", fmt.Errorf("blocks nest deeper than %d", maxNest)
 		}
 	}
+}
+
+// first is the word that a tag begins with.
+func first(content string) string {
+	if words := strings.Fields(content); len(words) > 0 {
+		return words[0]
+	}
+	return ""
 }
 
 // nested is how deep the brackets of a tag nest, or how many signs, nots and elses it has outside of strings, which nest as well.
