@@ -56,7 +56,5 @@ func (r *rig) loses() {
 		}
 		return errors.Is(err, engine.ErrNotLoaded)
 	})
-	if r.e.Health(r.within()) == nil {
-		r.Error("an engine that has lost its model says that it is healthy")
-	}
+	r.eventually("it says that it can't serve", func() bool { return r.e.Health(r.within()) != nil })
 }
