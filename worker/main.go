@@ -19,7 +19,7 @@ func main() {
 	o := agent.Options{Version: version}
 	o.Bind(flag.CommandLine)
 	flag.Parse()
-	o.LeaveProcessors()
+	o.ShareProcessors()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := agent.Run(ctx, o); err != nil {

@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"sync"
 	"time"
 
@@ -61,9 +60,6 @@ func Run(ctx context.Context, o Options) error {
 	}
 	lines := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	log := logr.FromSlogHandler(lines.Handler())
-	if o.CPULimit > 0 && os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(o.CPULimit)
-	}
 	a, err := newAgent(o, log, clock.RealClock{})
 	if err != nil {
 		return err

@@ -5,22 +5,28 @@ import (
 	"runtime"
 )
 
-// LeaveProcessors has the process's Go code run on the processors that the engine's threads leave of the CPU limit, one at
-// least. With more of them Go wakes another thread for each token that a stream sends, and the two share a processor with
-// those that compute: a small model loses 3 to 5 % of its tokens. GOMAXPROCS in the environment overrules it.
-func (o *Options) LeaveProcessors() {
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(o.processors(runtime.GOMAXPROCS(0)))
+// ShareProcessors has the process's Go code run on a part of the CPU limit's processors, the engine's threads having the
+// others. With all of them Go wakes another thread for each token that a stream sends, and the two share a processor with those
+// that compute: on two processors a small model loses 3 to 5 % of its tokens. GOMAXPROCS in the environment overrules it.
+func (o *Options) ShareProcessors() {
+	if os.Getenv("GOMAXPROCS") != "" {
+		return
 	}
+	available := runtime.GOMAXPROCS(0)
+	if o.CPULimit == 0 {
+		o.CPULimit = available // which the engine's threads are counted by, too
+	}
+	runtime.GOMAXPROCS(o.processors(available))
 }
 
-// processors is how many of those there are Go's code gets. Where GPUs compute, or a server beside this process, all.
+// processors is how many of those there are Go's code gets: what the engine's threads leave, and at least half, since those
+// rest while tokens are chosen. Where GPUs compute, or a server beside this process, or only files are fetched, it gets all.
 func (o *Options) processors(available int) int {
-	if o.Driver == openAI || o.GPU.Layers != 0 {
-		return available
-	}
 	if o.CPULimit > 0 {
 		available = min(available, o.CPULimit)
 	}
-	return max(available-o.threads(), 1)
+	if o.Driver == openAI || o.GPU.Layers != 0 || o.FetchOnly {
+		return max(available, 1)
+	}
+	return max(available-o.threads(), available/2, 1)
 }

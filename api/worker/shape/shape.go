@@ -53,10 +53,15 @@ func Unpack(p *workerv1.ModelShape) (*modelfile.Shape, error) {
 		Context: int(p.GetContext()), Experts: int(p.GetExperts()), ExpertsUsed: int(p.GetExpertsUsed()),
 		ExpertFeedForward: int(p.GetExpertFeedForward()), SharedFeedForward: int(p.GetSharedFeedForward()),
 	}
-	for what, n := range map[string]uint64{"parameters": s.Parameters, "bytes of weights": s.WeightBytes,
-		"bytes of embeddings": s.InputBytes, "bytes of the output": s.OutputBytes} {
-		if n > maxBytes {
-			return nil, fmt.Errorf("read a reported shape: %d %s, expected at most %d", n, what, uint64(maxBytes))
+	for _, of := range []struct {
+		what string
+		n    uint64
+	}{
+		{"parameters", s.Parameters}, {"bytes of weights", s.WeightBytes}, {"bytes of embeddings", s.InputBytes},
+		{"bytes of the output", s.OutputBytes},
+	} {
+		if of.n > maxBytes {
+			return nil, fmt.Errorf("read a reported shape: %d %s, expected at most %d", of.n, of.what, uint64(maxBytes))
 		}
 	}
 	for _, run := range p.GetLayers() {

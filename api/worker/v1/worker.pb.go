@@ -35,7 +35,8 @@ const (
 	Stage_STAGE_LOADING Stage = 2
 	// The model is loaded: requests are served.
 	Stage_STAGE_LOADED Stage = 3
-	// The worker can't load its model; reason and message say why. It stays up, so that people can read them.
+	// The worker can't load its model; reason and message say why. It stays up, so that people can read them, unless its
+	// engine has failed or stalled.
 	Stage_STAGE_FAILED Stage = 4
 	// No new requests; running ones finish.
 	Stage_STAGE_DRAINING Stage = 5

@@ -41,7 +41,8 @@ type WorkerClient interface {
 	// Generate runs one request and streams its output. Ending the call cancels the request.
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
-	// loaded (no work was done); UNAVAILABLE when it drains (no work was done); INVALID_ARGUMENT when the request can
+	// loaded (no work was done); UNAVAILABLE when it drains (no work was done), or, after the first response, when it ends
+	// under the request; INVALID_ARGUMENT when the request can
 	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full (no work was
 	// done), or, after the first response, when the caller does not take its output; INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
@@ -142,7 +143,8 @@ type WorkerServer interface {
 	// Generate runs one request and streams its output. Ending the call cancels the request.
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
-	// loaded (no work was done); UNAVAILABLE when it drains (no work was done); INVALID_ARGUMENT when the request can
+	// loaded (no work was done); UNAVAILABLE when it drains (no work was done), or, after the first response, when it ends
+	// under the request; INVALID_ARGUMENT when the request can
 	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full (no work was
 	// done), or, after the first response, when the caller does not take its output; INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
