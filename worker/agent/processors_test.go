@@ -11,7 +11,7 @@ func TestGoCodeGetsAPartOfTheProcessors(t *testing.T) {
 		available int
 		want      int
 	}{
-		"one of two":                                    {Options{CPULimit: 2}, 2, 1},
+		"one of two": {Options{CPULimit: 2}, 2, 1},
 		"half, where the engine takes all but one":      {Options{CPULimit: 8}, 8, 4},
 		"one, where there is one":                       {Options{CPULimit: 1}, 8, 1},
 		"more, where the engine takes few":              {Options{CPULimit: 8, Threads: 2}, 8, 6},

@@ -42,9 +42,9 @@ type WorkerClient interface {
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
 	// loaded (no work was done); UNAVAILABLE when it drains (no work was done), or, after the first response, when it ends
-	// under the request; INVALID_ARGUMENT when the request can
-	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full (no work was
-	// done), or, after the first response, when the caller does not take its output; INTERNAL when the engine failed.
+	// under the request; INVALID_ARGUMENT when the request can never run here (details carry a BadRequest field violation);
+	// RESOURCE_EXHAUSTED when its queue is full (no work was done), or, after the first response, when the caller does not
+	// take its output; INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
 	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
@@ -144,9 +144,9 @@ type WorkerServer interface {
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
 	// loaded (no work was done); UNAVAILABLE when it drains (no work was done), or, after the first response, when it ends
-	// under the request; INVALID_ARGUMENT when the request can
-	// never run here (details carry a BadRequest field violation); RESOURCE_EXHAUSTED when its queue is full (no work was
-	// done), or, after the first response, when the caller does not take its output; INTERNAL when the engine failed.
+	// under the request; INVALID_ARGUMENT when the request can never run here (details carry a BadRequest field violation);
+	// RESOURCE_EXHAUSTED when its queue is full (no work was done), or, after the first response, when the caller does not
+	// take its output; INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
 	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
