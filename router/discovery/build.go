@@ -27,7 +27,7 @@ func build(models []*v1alpha1.InferenceModel, endpoints []*discoveryv1.EndpointS
 			Created: m.CreationTimestamp.UTC(), Deleting: m.DeletionTimestamp != nil,
 		}
 		if !out.Deleting {
-			out.ServedNames = fresh(names, m.Status.ServedNames)
+			out.ServedNames = fresh(names, claimed(m, out.Name))
 			out.Adapters = adapters(m, out)
 		}
 		for _, c := range candidates(slicesOf[out.UID]) {
@@ -38,6 +38,22 @@ func build(models []*v1alpha1.InferenceModel, endpoints []*discoveryv1.EndpointS
 		s.Models = append(s.Models, out)
 	}
 	return s
+}
+
+// claimed are the names that the manager has accepted and the spec has still. The two are written at different times: the
+// name of an adapter that the spec has lost must not be answered by the model itself.
+func claimed(m *v1alpha1.InferenceModel, own string) []string {
+	claims := append([]string{own}, m.Spec.Aliases...)
+	for _, a := range m.Spec.Adapters {
+		claims = append(claims, a.Name)
+	}
+	var names []string
+	for _, name := range m.Status.ServedNames {
+		if slices.Contains(claims, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // adapters are the served names of out that are adapters of m. A name that is the model's own as well is the model.

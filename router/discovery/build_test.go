@@ -24,12 +24,14 @@ type objects struct {
 	router    *v1alpha1.InferenceRouter
 }
 
+// model has these names by its spec and by its status.
 func model(uid, name string, age time.Duration, served ...string) *v1alpha1.InferenceModel {
 	return &v1alpha1.InferenceModel{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "InferenceModel"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "ns", Name: name, UID: types.UID(uid), CreationTimestamp: metav1.NewTime(created.Add(-age)),
 		},
+		Spec:   v1alpha1.InferenceModelSpec{Aliases: served},
 		Status: v1alpha1.InferenceModelStatus{ServedNames: served},
 	}
 }
@@ -109,6 +111,38 @@ var means = map[string]struct {
 		func(s *State) {
 			s.Models[0].ServedNames = append(s.Models[0].ServedNames, "org/tuned")
 			s.Models[0].Adapters = []string{"org/tuned"}
+		},
+	},
+	"the name of an adapter that the spec has lost is not the model's": {
+		func(o *objects) { adapted(o, "stays"); serve(o, "gone"); serve(o, "stays") },
+		func(s *State) {
+			s.Models[0].ServedNames = append(s.Models[0].ServedNames, "stays")
+			s.Models[0].Adapters = []string{"stays"}
+		},
+	},
+	"nor is an alias that the spec has lost": {
+		func(o *objects) { o.models[0].Spec.Aliases = nil },
+		func(s *State) { s.Models[0].ServedNames = s.Models[0].ServedNames[:1] },
+	},
+	"an alias that becomes an adapter is one at once": {
+		func(o *objects) { o.models[0].Spec.Aliases = nil; adapted(o, "small") },
+		func(s *State) { s.Models[0].Adapters = []string{"small"} },
+	},
+	"an adapter that becomes an alias is the model at once": {
+		func(o *objects) {
+			o.models[0].Spec.Aliases = append(o.models[0].Spec.Aliases, "tuned")
+			serve(o, "tuned")
+		},
+		func(s *State) { s.Models[0].ServedNames = append(s.Models[0].ServedNames, "tuned") },
+	},
+	"a name that an older model's spec has lost is free for the next": {
+		func(o *objects) {
+			o.models[0].Spec.Aliases = nil
+			o.models = append(o.models, model("uid-2", "other", -time.Hour, "small"))
+		},
+		func(s *State) {
+			s.Models[0].ServedNames = s.Models[0].ServedNames[:1]
+			s.Models = append(s.Models, Model{UID: "uid-2", Object: "other", Name: "other", ServedNames: []string{"small"}, Created: created.Add(time.Hour)})
 		},
 	},
 	"an adapter that has a name of its model is not reached by it": {

@@ -270,7 +270,7 @@ func TestWhatIsKnownStaysInForceWhileTheAPIServerIsAwayAndIsCaughtUpAfterwards(t
 		}
 	}
 	m := base().models[0]
-	m.Status.ServedNames = []string{"renamed"}
+	m.Spec.Aliases, m.Status.ServedNames = []string{"renamed"}, []string{"renamed"}
 	a.put("inferencemodels", m)
 	select {
 	case s := <-states:
@@ -295,7 +295,7 @@ func TestAStateThatEqualsTheLastIsNotDelivered(t *testing.T) {
 	same.Labels = map[string]string{"team": "a"}
 	a.put("inferencemodels", same)
 	other := base().models[0]
-	other.Status.ServedNames = []string{"last"}
+	other.Spec.Aliases, other.Status.ServedNames = []string{"last"}, []string{"last"}
 	a.put("inferencemodels", other)
 	if s := <-states; s.Models[0].ServedNames[0] != "last" {
 		t.Errorf("got %+v", s)
