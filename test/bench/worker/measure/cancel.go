@@ -57,6 +57,9 @@ func (r *Rig) cancel(ctx context.Context) ([]pairs.Row, error) {
 				return err
 			}
 		}
+		if i%beside != 0 {
+			return ask(0)()
+		}
 		return alternate(i, ask(0), ask(1))
 	}
 	return r.turns(ctx, one, rows)

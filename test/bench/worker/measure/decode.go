@@ -21,10 +21,9 @@ const (
 var sizes = []int{1, 2, 4, 8, 16}
 
 // decode compares the worker with llama-batched-bench at several sizes: tokens a second while all sequences run, and the
-// processor time of a token. The worker chooses tokens, makes text of them and sends it; the other does neither. It takes
-// part with a KV cache for each sequence, which is its default, and with one for all, as the worker has it. In every third
-// pair the worker also decodes while it keeps the prefixes of 16 earlier requests, whose cells each step passes over, and
-// llama-server shows what it does.
+// processor time of a token. The worker chooses tokens, makes text of them and sends it; the other does neither. In every
+// third pair the other also decodes with one KV cache for all sequences, as the worker has it, the worker while it keeps the
+// prefixes of 16 earlier requests, whose cells each step passes over, and llama-server shows what it does.
 func (r *Rig) decode(ctx context.Context) ([]pairs.Row, error) {
 	bare, err := peers.StartWorker(ctx, r.fleet, r.Programs, "--idle-sequences=0")
 	if err != nil {
@@ -40,10 +39,10 @@ func (r *Rig) decode(ctx context.Context) ([]pairs.Row, error) {
 			sides := []func() error{
 				func() error { return r.workerDecodes(ctx, s, "bare", bare, n) },
 				func() error { return r.batchedDecodes(ctx, s, n, false) },
-				func() error { return r.batchedDecodes(ctx, s, n, true) },
 			}
 			if i%beside == 0 {
-				sides = append(sides, func() error { return r.workerDecodes(ctx, s, "worker", r.worker, n) },
+				sides = append(sides, func() error { return r.batchedDecodes(ctx, s, n, true) },
+					func() error { return r.workerDecodes(ctx, s, "worker", r.worker, n) },
 					func() error { return r.serverDecodes(ctx, s, n) })
 			}
 			for k := range sides {
@@ -60,9 +59,6 @@ func (r *Rig) decode(ctx context.Context) ([]pairs.Row, error) {
 	}
 	return r.turns(ctx, one, func() []pairs.Row { return decodeRows(s) })
 }
-
-// beside is in which pairs those take part that are shown and not compared: in each third one.
-const beside = 3
 
 // fill gives the worker prefixes to keep.
 func (r *Rig) fill(ctx context.Context) error {
@@ -168,8 +164,8 @@ func decodeRows(s series) []pairs.Row {
 		out = append(out,
 			pairs.AtLeast(name+"tokens/s, worker / llama-batched-bench", rate("bare", "batched"), "×", 0.97),
 			pairs.AtMost(name+"CPU, worker / llama-batched-bench", used("bare", "batched"), "×", 1.05),
-			pairs.Plain(name+"tokens/s, worker / llama-batched-bench with one KV cache", rate("bare", "unified"), "×"),
-			pairs.Plain(name+"CPU, worker / llama-batched-bench with one KV cache", used("bare", "unified"), "×"),
+			pairs.Plain(name+"tokens/s, worker / llama-batched-bench with one KV cache", rate("bare then", "unified"), "×"),
+			pairs.Plain(name+"CPU, worker / llama-batched-bench with one KV cache", pairs.Over(s[at("bare CPU then", n)], s[at("unified CPU", n)]), "×"),
 			pairs.Plain(name+"tokens/s, worker with 16 idle prefixes / without", rate("worker", "bare then"), "×"),
 			pairs.Plain(name+"CPU, worker with 16 idle prefixes / without", pairs.Over(s[at("worker CPU", n)], s[at("bare CPU then", n)]), "×"),
 		)

@@ -31,11 +31,11 @@ type measure struct {
 
 // all measures, in their order.
 var all = []measure{
-	{"decode", 25, false, (*Rig).decode},
+	{"decode", 30, false, (*Rig).decode},
 	{"prefix", 40, false, (*Rig).prefix},
-	{"second", 7, false, (*Rig).second},
+	{"second", 5, false, (*Rig).second},
 	{"gap", 10, false, (*Rig).gap},
-	{"cancel", 15, false, (*Rig).cancel},
+	{"cancel", 10, false, (*Rig).cancel},
 	{"mixed", 40, false, (*Rig).mixed},
 	{"start", 2, false, (*Rig).start},
 	{"cost", 60, true, (*Rig).cost},
@@ -185,6 +185,9 @@ func (r *Rig) turns(ctx context.Context, one func(ctx context.Context, i int) er
 
 // hangs is how long a pair may take before it counts as never.
 const hangs = 15 * time.Minute
+
+// beside is in which pairs those take part that are shown and not compared: in each third one.
+const beside = 3
 
 // alternate does both, and the second one first in every other pair, so that neither gains by the machine getting busier.
 func alternate(i int, a, b func() error) error {

@@ -69,6 +69,9 @@ func (r *Rig) second(ctx context.Context) ([]pairs.Row, error) {
 				return err
 			}
 		}
+		if i%beside != 0 {
+			return ask("worker", r.worker)()
+		}
 		return alternate(i, ask("worker", r.worker), ask("llama-server", r.llama))
 	}
 	return r.turns(ctx, one, rows)
