@@ -124,6 +124,9 @@ func (f *Fault) code() answer {
 		if f.TooLong {
 			a.object.Code = "context_length_exceeded"
 		}
+	case TooLarge:
+		a = refuse(http.StatusRequestEntityTooLarge, OutcomeInvalid, openai.InvalidRequest, "request_too_large",
+			"The request is larger than a worker takes.")
 	case SlowReader:
 		a = refuse(http.StatusRequestTimeout, OutcomeCancelled, openai.InvalidRequest, "slow_reader",
 			"The answer was taken too slowly: more of it lay unread than the worker keeps.")

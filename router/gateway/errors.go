@@ -42,6 +42,8 @@ const (
 	// Invalid: the worker can never run this request. Param may name a parameter, and TooLong is set when prompt and
 	// answer don't fit the context.
 	Invalid
+	// TooLarge: the request has more bytes than a worker takes.
+	TooLarge
 	// Lost: the worker failed or went away.
 	Lost
 	// SlowReader: the client took the answer too slowly.

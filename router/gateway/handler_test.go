@@ -95,6 +95,7 @@ var faults = map[string]struct {
 	"a prompt that is too big": {Fault{Kind: Invalid, Param: "messages", TooLong: true}, 400, "invalid_request_error", "context_length_exceeded", "invalid", false},
 	"an adapter that none has": {Fault{Kind: NoAdapter, Param: "model"}, 404, "invalid_request_error", "model_not_found", "not_found", false},
 	"what no worker can run":   {Fault{Kind: Invalid, Param: "seed"}, 400, "invalid_request_error", "invalid_value", "invalid", false},
+	"what no worker takes":     {Fault{Kind: TooLarge}, 413, "invalid_request_error", "request_too_large", "invalid", false},
 	"a lost worker":            {Fault{Kind: Lost}, 502, "server_error", "worker_lost", "upstream", false},
 	"a client that is slow":    {Fault{Kind: SlowReader}, 408, "invalid_request_error", "slow_reader", "cancelled", false},
 	"no first byte":            {Fault{Kind: NoFirstByte}, 504, "server_error", "first_byte_timeout", "timeout", false},

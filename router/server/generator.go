@@ -84,6 +84,9 @@ func (g *generator) fault(c *gateway.Call, err error) error {
 		f.TooLong = invalid.Code == codeContextLength
 	case errors.Is(err, upstream.ErrBusy):
 		f.Kind = gateway.Busy
+	case errors.Is(err, upstream.ErrTooLarge):
+		f.Kind = gateway.TooLarge
+		f.Message = fmt.Sprintf("The request is larger than a worker takes: %s. Send a shorter conversation or fewer inputs at once.", on.Detail)
 	case errors.Is(err, upstream.ErrSlowReader):
 		f.Kind = gateway.SlowReader
 	case errors.Is(err, upstream.ErrNoAdapter):

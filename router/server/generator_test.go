@@ -15,6 +15,7 @@ func TestEveryErrorOfACallHasAKind(t *testing.T) {
 		upstream.ErrRefused: gateway.NoCapacity, upstream.ErrBusy: gateway.Busy, upstream.ErrLost: gateway.Lost, upstream.ErrFailed: gateway.Lost,
 		upstream.ErrFirstByte: gateway.NoFirstByte, upstream.ErrIdle: gateway.Silent, upstream.ErrSlowReader: gateway.SlowReader,
 		upstream.ErrNoAdapter: gateway.NoAdapter, upstream.ErrNoEmbeddings: gateway.Invalid,
+		upstream.ErrTooLarge: gateway.TooLarge,
 	} {
 		var f *gateway.Fault
 		got := (&generator{}).fault(&gateway.Call{}, &upstream.Error{Kind: err, Worker: "w"})

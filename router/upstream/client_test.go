@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -197,6 +198,44 @@ func TestErrorsThatNoOtherWorkerWouldMend(t *testing.T) {
 				t.Error("another worker was tried, or one is suspect")
 			}
 		})
+	}
+}
+
+func TestARequestThatIsLargerThanAWorkerTakesIsNotItsAnswer(t *testing.T) {
+	large := strings.Repeat("x", 4<<20) // what gRPC's servers take where nobody says otherwise
+	calls := map[string]func(*fleet) error{
+		"for an answer": func(f *fleet) error {
+			r := request()
+			r.Proto.Stop = []string{large}
+			_, err := f.Generate(t.Context(), r)
+			return err
+		},
+		"for embeddings": func(f *fleet) error {
+			r := texts()
+			r.Inputs[0].GetText().Text = large
+			_, err := f.Embed(t.Context(), r)
+			return err
+		},
+	}
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			f := embedders(t, 2, vectors(2))
+			if err := call(f); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), " of 4194304") {
+				t.Errorf("got %v", err)
+			}
+			if len(f.retries) != 0 || len(f.suspects) != 0 {
+				t.Error("another worker was tried, or one is suspect")
+			}
+		})
+	}
+}
+
+func TestAnAnswerThatIsLargerThanTheRouterTakesIsInvalid(t *testing.T) {
+	f := newFleet(t, 2, answer(nil, delta(strings.Repeat("x", maxReceive))))
+	_, err := f.Generate(t.Context(), request())
+	var got *InvalidError
+	if !errors.As(err, &got) || got.Message != "A part of the answer has more than 32 MiB." {
+		t.Errorf("got %v", err)
 	}
 }
 

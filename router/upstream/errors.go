@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -31,6 +30,8 @@ var (
 	ErrNoAdapter = errors.New("the worker has not loaded the adapter")
 	// ErrNoEmbeddings: the model's engine makes none.
 	ErrNoEmbeddings = errors.New("the model's engine makes no embeddings")
+	// ErrTooLarge: the request has more bytes than a worker takes.
+	ErrTooLarge = errors.New("the request is larger than the worker takes")
 	// ErrSlowReader: the worker has ended the answer, because too much of it lay unread.
 	ErrSlowReader = errors.New("the answer was read too slowly")
 	// ErrIdle: the stream stood still for too long between two tokens.
@@ -126,13 +127,7 @@ func (a attempt) judge(err error) failure {
 	case codes.InvalidArgument:
 		return a.invalid(s)
 	case codes.ResourceExhausted:
-		if strings.HasPrefix(s.Message(), tooLarge) {
-			return failure{err: &InvalidError{Message: fmt.Sprintf("A part of the answer has more than %d MiB.", maxReceive>>20)}}
-		}
-		if a.shown {
-			return a.as(ErrSlowReader, false, false, s.Message())
-		}
-		return a.as(ErrBusy, false, false, s.Message())
+		return a.exhausted(s.Message())
 	case codes.FailedPrecondition:
 		return a.as(ErrRefused, true, true, s.Message())
 	case codes.Unavailable:
@@ -148,8 +143,23 @@ func (a attempt) judge(err error) failure {
 	return a.as(ErrFailed, false, false, s.Code().String()+": "+s.Message())
 }
 
-// tooLarge begins gRPC's own refusal of a message over the limit, which has the code of a full queue.
-const tooLarge = "grpc: received message larger than max"
+// exhausted tells apart what has the code of a full queue. gRPC has it, with one text, for an answer over the router's
+// limit and for a request over the worker's: only the limit in the text says whose it is.
+func (a attempt) exhausted(message string) failure {
+	var has, most int
+	switch n, _ := fmt.Sscanf(message, tooLarge, &has, &most); {
+	case n == 2 && most == maxReceive:
+		return failure{err: &InvalidError{Message: fmt.Sprintf("A part of the answer has more than %d MiB.", maxReceive>>20)}}
+	case n == 2:
+		return a.as(ErrTooLarge, false, false, fmt.Sprintf("%d bytes of %d", has, most))
+	case a.shown:
+		return a.as(ErrSlowReader, false, false, message)
+	}
+	return a.as(ErrBusy, false, false, message)
+}
+
+// tooLarge is gRPC's refusal of a message over a limit.
+const tooLarge = "grpc: received message larger than max (%d vs. %d)"
 
 // codeModelNotFound is the code of a worker that does not have what a request is for.
 const codeModelNotFound = "model_not_found"
