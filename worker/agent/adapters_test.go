@@ -214,6 +214,46 @@ func TestAnAdapterThatCantBeHadIsSaidOfByItsNameAndTriedAgain(t *testing.T) {
 	}
 }
 
+func TestAdaptersLieBelowTheWeightsRootHoweverDeepTheWeightsFileIs(t *testing.T) {
+	p := start(t, device(sim.Options{Text: "x", Adapters: true}), func(o *Options) {
+		for _, dir := range []string{"models", "more"} {
+			if err := os.Mkdir(filepath.Join(o.WeightsDir, dir), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		writeWeights(t, filepath.Join(o.WeightsDir, "models"))
+		lora(t, filepath.Join(o.WeightsDir, "more", "a.gguf"), 1)
+		o.WeightsFile = "models/w.gguf"
+		o.Adapters.Sources = sources(t, adapterSource{Name: "tuned", File: "more/a.gguf"})
+	})
+	waitFor(t, "the load, or why there is none", func() bool {
+		now, _ := p.a.state.Status()
+		return now.Stage == workerv1.Stage_STAGE_LOADED || now.Stage == workerv1.Stage_STAGE_FAILED
+	})
+	if now, _ := p.a.state.Status(); now.Stage != workerv1.Stage_STAGE_LOADED {
+		t.Errorf("said %s: %s", now.Reason, now.Message)
+	}
+}
+
+func TestTheRootOfWeightsIsTheFolderThatTheirFilesNameBeginsIn(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct{ uri, file, path, want string }{
+		"mounted":                          {"", "models/w.gguf", "/weights/models/w.gguf", "/weights"},
+		"mounted, the only file":           {"", "", "/weights/w.gguf", "/weights"},
+		"a claim that is checked in place": {"pvc://claim", "models/w.gguf", "/weights/models/w.gguf", "/weights"},
+		"fetched, a file of its own":       {"https://example.com/w.gguf", "", "/cache/models/0a/w.gguf", "/cache/models/0a"},
+		"fetched, one file of several":     {"hf://org/m", "models/w.gguf", "/cache/models/0a/w.gguf", "/cache/models/0a"},
+		"fetched, the first of its parts":  {"hf://org/m", "x/w-1.gguf", "/cache/models/0a/x/w-1.gguf", "/cache/models/0a"},
+		"fetched, a folder":                {"hf://org/m", "", dir, dir},
+	} {
+		a := agent{o: Options{WeightsDir: "/weights", WeightsFile: c.file}}
+		a.o.Fetch.URI = c.uri
+		if got := a.root(c.path); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
 func TestAnAdapterThatComesLaterIsLoaded(t *testing.T) {
 	p := start(t, device(sim.Options{Text: "x", Adapters: true}), func(o *Options) {
 		o.Adapters.Sources = sources(t, adapterSource{Name: "tuned", File: "more/a.gguf"})

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ringfleet/ringfleet/worker/weights"
@@ -122,10 +123,19 @@ func (a *agent) fingerprint() string {
 	return seen
 }
 
-// folderOf is the folder of the weights at path, below which adapters without a source lie.
-func folderOf(path string) string {
+// root is the weights' root, below which adapters without a source lie: the folder that is mounted, or that of the weights
+// that were fetched to path. A file that is named with folders has its root above them, where they were kept.
+func (a *agent) root(path string) string {
+	if a.o.Fetch.URI == "" {
+		return a.o.WeightsDir
+	}
 	if isFolder(path) {
 		return path
+	}
+	if file := a.o.WeightsFile; file != "" {
+		if root, below := strings.CutSuffix(path, string(filepath.Separator)+filepath.Clean(file)); below {
+			return root
+		}
 	}
 	return filepath.Dir(path)
 }

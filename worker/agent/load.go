@@ -58,7 +58,7 @@ func (a *agent) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	list, err := a.adapters(ctx, folderOf(path))
+	list, err := a.adapters(ctx, a.root(path))
 	if err != nil {
 		return err
 	}

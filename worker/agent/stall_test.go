@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -221,8 +220,8 @@ func TestAFailureJustBeforeTheEndOfADrainCounts(t *testing.T) {
 }
 
 func TestAWorkerNeedsAStallTime(t *testing.T) {
-	_, err := newAgent(Options{}, logr.Discard(), nil)
-	if err == nil || !strings.Contains(err.Error(), "--engine-stall 0s") {
+	o := parse(t, nil, "--model=m", "--namespace=n", "--engine-stall=0s")
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), "--engine-stall 0s") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -108,3 +108,13 @@ func TestAReportedShapeThatNoModelHasIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestOfSeveralFaultsTheSameIsAlwaysToldOf(t *testing.T) {
+	for range 64 {
+		p := Pack(llama())
+		p.Parameters, p.WeightBytes, p.InputBytes, p.OutputBytes = 1<<63, 1<<63, 1<<63, 1<<63
+		if _, err := Unpack(p); err == nil || !strings.Contains(err.Error(), "9223372036854775808 parameters") {
+			t.Fatalf("got %v", err)
+		}
+	}
+}

@@ -23,7 +23,7 @@ func (d *Driver) LoadAdapter(ctx context.Context, a engine.Adapter) error {
 	if a.Name == "" || a.Path == "" {
 		return invalid("adapter", "it needs a name and a path")
 	}
-	if err := d.UnloadAdapter(ctx, a.Name); err != nil && !isInvalid(err) {
+	if err := d.makeRoom(ctx, kind, a.Name); err != nil {
 		return err
 	}
 	if err := d.loadAdapter(ctx, kind, a); err != nil {
@@ -32,6 +32,21 @@ func (d *Driver) LoadAdapter(ctx context.Context, a engine.Adapter) error {
 	d.mu.Lock()
 	d.adapters[a.Name] = &adapter{Adapter: a}
 	d.mu.Unlock()
+	return nil
+}
+
+// makeRoom lets an adapter of that name go, since a server refuses a second one.
+func (d *Driver) makeRoom(ctx context.Context, kind Kind, name string) error {
+	d.mu.Lock()
+	ours := d.adapters[name] != nil
+	d.mu.Unlock()
+	if !ours { // the server outlives this process, and may have one of a process before it
+		_ = d.unload(ctx, kind, name)
+		return nil
+	}
+	if err := d.UnloadAdapter(ctx, name); err != nil && !isInvalid(err) {
+		return err
+	}
 	return nil
 }
 
@@ -55,7 +70,7 @@ func (d *Driver) UnloadAdapter(ctx context.Context, name string) error {
 		d.mu.Unlock()
 		return err
 	}
-	err = d.client.ask(ctx, http.MethodPost, servers[kind].dropAdapter, map[string]any{"lora_name": name}, nil, "adapter", name)
+	err = d.unload(ctx, kind, name)
 	if err != nil && !isInvalid(err) { // one that the server does not know is gone as well
 		d.mu.Lock()
 		a.leaving = false
@@ -79,6 +94,11 @@ func (d *Driver) adapting() (Kind, error) {
 		return "", invalid("adapter", "this engine, of kind %s, loads none while it runs", d.about.kind)
 	}
 	return d.about.kind, nil
+}
+
+// unload makes the server forget an adapter.
+func (d *Driver) unload(ctx context.Context, kind Kind, name string) error {
+	return d.client.ask(ctx, http.MethodPost, servers[kind].dropAdapter, map[string]any{"lora_name": name}, nil, "adapter", name)
 }
 
 func (d *Driver) loadAdapter(ctx context.Context, kind Kind, a engine.Adapter) error {
@@ -124,7 +144,7 @@ func (d *Driver) reload(ctx context.Context, kind Kind) error {
 	for _, a := range all {
 		step, done := d.within(ctx, d.o.Warmup)
 		// The same process may have it still, and refuses it a second time.
-		_ = d.client.ask(step, http.MethodPost, servers[kind].dropAdapter, map[string]any{"lora_name": a.Name}, nil, "adapter", "")
+		_ = d.unload(step, kind, a.Name)
 		err := d.loadAdapter(step, kind, a)
 		done()
 		if isInvalid(err) {

@@ -269,6 +269,45 @@ func TestARestartedServerGetsItsAdaptersBack(t *testing.T) {
 	}
 }
 
+// loras makes d have adapters as vLLM does, which refuses one of a name that it has, and to let one go that it has not.
+func loras(d *double, has ...string) {
+	d.paths["/v1/load_lora_adapter"] = func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		name, _ := body["lora_name"].(string)
+		if slices.Contains(has, name) {
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprintf(w, `{"error":{"message":"The lora adapter '%s' has already been loaded.","type":"InvalidUserInput"}}`, name)
+			return
+		}
+		has = append(has, name)
+	}
+	d.paths["/v1/unload_lora_adapter"] = func(w http.ResponseWriter, _ *http.Request, body map[string]any) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		at := slices.Index(has, body["lora_name"].(string))
+		if at < 0 {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		has = slices.Delete(has, at, at+1)
+	}
+}
+
+func TestAnAdapterThatAServerHasOfAnEarlierProcessIsLoadedAnew(t *testing.T) {
+	d := newDouble(t, "vllm")
+	loras(d, "one")
+	w := watchIt(t, d, func(o *Options) { o.Adapters = true })
+	for _, name := range []string{"one", "two", "one"} { // there, not there, and this process's own
+		if err := w.LoadAdapter(context.Background(), engine.Adapter{Name: name, Path: "/adapters/" + name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := d.times("/v1/load_lora_adapter"); n != 3 {
+		t.Errorf("%d adapters were loaded, want 3", n)
+	}
+}
+
 func TestAnAdapterLeavesWhenItsRequestsHaveEnded(t *testing.T) {
 	d := newDouble(t, "sglang")
 	loads := func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {}
@@ -286,6 +325,7 @@ func TestAnAdapterLeavesWhenItsRequestsHaveEnded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	before := d.times("/unload_lora_adapter")
 	left := make(chan error, 1)
 	go func() { left <- w.UnloadAdapter(context.Background(), "one") }()
 	wait(t, "new requests for it are refused", func() bool {
@@ -295,7 +335,7 @@ func TestAnAdapterLeavesWhenItsRequestsHaveEnded(t *testing.T) {
 		}
 		return isInvalid(err)
 	})
-	if slices.Contains(d.history(), "/unload_lora_adapter") {
+	if d.times("/unload_lora_adapter") != before {
 		t.Error("it was unloaded under a request")
 	}
 	_ = s.Close()
@@ -321,11 +361,4 @@ func TestAFailedUnloadKeepsTheAdapter(t *testing.T) {
 	if _, _, err := run(w, r); err != nil {
 		t.Error(err)
 	}
-}
-
-// history is the paths of all requests.
-func (d *double) history() []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return slices.Clone(d.seen)
 }
