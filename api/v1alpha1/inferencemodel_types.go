@@ -41,6 +41,7 @@ type InferenceModel struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.engine.kind == 'LlamaCpp' || self.engine.kind == 'VLLM' || self.engine.kind == 'SGLang'",message="adapters are for engine kinds LlamaCpp, VLLM and SGLang"
 // +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.engine.kind == 'LlamaCpp' || self.adapters.all(a, !has(a.digest))",message="an adapter's digest is for engine kind LlamaCpp: for the others an adapter is a folder, and a folder has none"
 // +kubebuilder:validation:XValidation:rule="!has(self.adapters) || !self.weights.uri.startsWith('https://') || self.adapters.all(a, has(a.uri))",message="adapters need a uri here: weights by https:// are one file, and nothing lies beside it"
+// +kubebuilder:validation:XValidation:rule="!has(self.adapters) || (self.engine.kind != 'VLLM' && self.engine.kind != 'SGLang') || self.adapters.all(a, has(a.uri) ? !has(a.file) && !a.uri.startsWith('https://') : self.weights.uri.startsWith('oci://') || self.weights.uri.startsWith('pvc://'))",message="an adapter of kinds VLLM and SGLang is a folder: give a uri by hf:// or s3:// without a file, or the folder as file where the weights are an image or a claim"
 // +kubebuilder:validation:XValidation:rule="!has(self.adapters) || self.adapters.all(a, (!has(self.modelName) || a.name != self.modelName) && (!has(self.aliases) || !(a.name in self.aliases)))",message="an adapter's name must be neither modelName nor an alias: clients could not ask for the one or the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.weights.secretRef) || self.weights.uri.startsWith('hf://') || self.weights.uri.startsWith('s3://') || (has(self.adapters) && self.adapters.exists(a, has(a.uri) && (a.uri.startsWith('hf://') || a.uri.startsWith('s3://'))))",message="weights.secretRef is for weights or adapters by hf:// and s3://: images take the pool's imagePullSecrets, claims and https:// need no credentials"
 // +kubebuilder:validation:XValidation:rule="self.engine.kind != 'LlamaServer' || has(self.weights.file) || !(self.weights.uri.startsWith('oci://') || self.weights.uri.startsWith('pvc://'))",message="weights.file is needed for engine kind LlamaServer on an image or a claim: it loads one GGUF file, by its name"
@@ -161,15 +162,16 @@ type Adapter struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([A-Za-z0-9._:/@+-]*[A-Za-z0-9])?$')",message="an adapter's name must start and end with a letter or digit and may hold letters, digits and . _ : / @ + - between"
 	Name string `json:"name,omitempty"`
 
-	// uri is where the adapter is fetched from, by the rules of weights.uri: hf://, s3:// or https://, with the credentials
-	// of weights.secretRef. Without it the adapter lies beside the weights.
+	// uri is where the adapter is fetched from, by the rules of weights.uri: hf://, s3:// or, for LlamaCpp, https://, with the
+	// credentials of weights.secretRef. Without it the adapter lies beside the weights.
 	// +optional
 	// +kubebuilder:validation:MinLength=7
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^hf://[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*(@[A-Za-z0-9][A-Za-z0-9._/-]*)?(/[A-Za-z0-9._-]+)*$') || self.matches('^s3://[a-z0-9][a-z0-9.-]*(/[^?#@ ,]*)?$') || self.matches('^https://[A-Za-z0-9][A-Za-z0-9.:-]*/[^?#@ ,]+$')",message="an adapter's uri must be hf://ORGANISATION/MODEL[@REVISION], s3://BUCKET[/PREFIX] or https://HOST/PATH without a query or a comma"
 	URI string `json:"uri,omitempty"`
 
-	// file is the path of the adapter below its source's root, or without a uri below that of the weights.
+	// file is the path of the adapter below its source's root, or without a uri below that of the weights. For VLLM and SGLang
+	// it is a folder beside weights of an image or a claim, and a uri has none.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512

@@ -186,7 +186,8 @@ type Accelerator struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$')",message="accelerator.resourceName must be a name such as nvidia.com/gpu"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?([.][a-z0-9]([a-z0-9-]*[a-z0-9])?)*/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$') && self.indexOf('/') <= 244",message="accelerator.resourceName must be a name such as nvidia.com/gpu: a domain of at most 244 characters, a slash, and at most 63 letters, digits and . _ -"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('requests.') && !self.contains('kubernetes.io/')",message="accelerator.resourceName must be an extended resource's: not one of Kubernetes' own (kubernetes.io/…), nor one that begins with requests."
 	ResourceName string `json:"resourceName,omitempty"`
 }
 

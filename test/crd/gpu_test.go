@@ -37,10 +37,13 @@ func over(tensor, pipeline int32) func(*v1alpha1.InferenceModel) {
 	}
 }
 
-// adapter adds one, named lora and beside the weights, with changes.
+// adapter adds one, named lora and beside the weights, as the engine wants it, with changes.
 func adapter(changes ...func(*v1alpha1.Adapter)) func(*v1alpha1.InferenceModel) {
 	return func(m *v1alpha1.InferenceModel) {
 		a := v1alpha1.Adapter{Name: "lora", File: "lora.gguf"}
+		if m.Spec.Engine.Kind != v1alpha1.EngineLlamaCpp && m.Spec.Engine.Kind != "" {
+			a.File = "loras/lora"
+		}
 		for _, change := range changes {
 			change(&a)
 		}
@@ -52,6 +55,7 @@ func named(name string) func(*v1alpha1.Adapter) { return func(a *v1alpha1.Adapte
 func at(uri string) func(*v1alpha1.Adapter) {
 	return func(a *v1alpha1.Adapter) { a.URI, a.File = uri, "" }
 }
+func filed(file string) func(*v1alpha1.Adapter) { return func(a *v1alpha1.Adapter) { a.File = file } }
 func digested(digest string) func(*v1alpha1.Adapter) {
 	return func(a *v1alpha1.Adapter) { a.Digest = digest }
 }
@@ -81,7 +85,17 @@ func TestRulesOfParallelismAndAdapters(t *testing.T) {
 		"an adapter beside the weights":            {changes{adapter()}, ""},
 		"an adapter of a server that takes none":   {changes{of("LlamaServer"), adapter()}, "adapters are for engine kinds"},
 		"an adapter of any server":                 {changes{of("OpenAI"), adapter()}, "adapters are for engine kinds"},
-		"an adapter of vLLM":                       {changes{of("VLLM"), adapter()}, ""},
+		"an adapter of vLLM beside an image":       {changes{of("VLLM"), adapter(filed("loras/x"))}, ""},
+		"an adapter of SGLang beside a claim":      {changes{of("SGLang"), weights("pvc://claim/m"), adapter(filed("loras/x"))}, ""},
+		"an adapter of vLLM in its repository":     {changes{of("VLLM"), weights("hf://org/m"), adapter(filed("loras/x"))}, "VLLM and SGLang is a folder"},
+		"an adapter of SGLang in its bucket":       {changes{of("SGLang"), weights("s3://b/m"), adapter(filed("loras/x"))}, "VLLM and SGLang is a folder"},
+		"an adapter of vLLM by its uri":            {changes{of("VLLM"), weights("hf://org/m"), adapter(at("hf://org/lora"))}, ""},
+		"an adapter of SGLang in a bucket":         {changes{of("SGLang"), adapter(at("s3://bucket/loras/x"))}, ""},
+		"an adapter of vLLM that is one file":      {changes{of("VLLM"), adapter(at("hf://org/lora"), filed("x.gguf"))}, "VLLM and SGLang is a folder"},
+		"an adapter of SGLang from the web":        {changes{of("SGLang"), adapter(at("https://example.com/x"))}, "VLLM and SGLang is a folder"},
+		"one of two adapters that vLLM can't load": {changes{of("VLLM"), adapter(), adapter(named("b"), at("https://example.com/x"))}, "VLLM and SGLang is a folder"},
+		"a file of a repository for llama.cpp":     {changes{weights("hf://org/m"), adapter(at("hf://org/lora"), filed("x.gguf"))}, ""},
+		"beside weights of a hub for llama.cpp":    {changes{weights("hf://org/m"), adapter()}, ""},
 		"an adapter that is nowhere":               {changes{adapter(at(""))}, "needs a uri, or a file"},
 		"an adapter by its uri":                    {changes{adapter(at("hf://org/lora@v1"))}, ""},
 		"an adapter in a bucket":                   {changes{adapter(at("s3://bucket/loras/x"))}, ""},
@@ -164,6 +178,15 @@ func TestRulesOfAccelerators(t *testing.T) {
 		"a product that is no label":           {changes{gpu(v1alpha1.Accelerator{Product: "H100 80GB"})}, "must be a label's value"},
 		"a product of 64 characters":           {changes{gpu(v1alpha1.Accelerator{Product: strings.Repeat("x", 64)})}, "may not be more than 63"},
 		"a resource without a domain":          {changes{gpu(v1alpha1.Accelerator{ResourceName: "gpu"})}, "must be a name such as nvidia.com/gpu"},
+		"a resource with a long domain":        {changes{gpu(v1alpha1.Accelerator{ResourceName: strings.Repeat("a.", 121) + "ab/c"})}, ""},
+		"a resource with a longer domain":      {changes{gpu(v1alpha1.Accelerator{ResourceName: strings.Repeat("a.", 122) + "a/c"})}, "a domain of at most 244 characters"},
+		"a resource with a long name":          {changes{gpu(v1alpha1.Accelerator{ResourceName: "a.b/" + strings.Repeat("c", 63)})}, ""},
+		"a resource with a longer name":        {changes{gpu(v1alpha1.Accelerator{ResourceName: "a.b/" + strings.Repeat("c", 64)})}, "at most 63 letters"},
+		"a resource of a quota":                {changes{gpu(v1alpha1.Accelerator{ResourceName: "requests.nvidia.com/gpu"})}, "must be an extended resource's"},
+		"a resource of Kubernetes":             {changes{gpu(v1alpha1.Accelerator{ResourceName: "kubernetes.io/gpu"})}, "must be an extended resource's"},
+		"a resource of a part of Kubernetes":   {changes{gpu(v1alpha1.Accelerator{ResourceName: "node.kubernetes.io/gpu"})}, "must be an extended resource's"},
+		"a resource of Kubernetes' namesake":   {changes{gpu(v1alpha1.Accelerator{ResourceName: "kubernetes.io.example.com/gpu"})}, ""},
+		"a resource with an empty label":       {changes{gpu(v1alpha1.Accelerator{ResourceName: "a..b/c"})}, "must be a name such as nvidia.com/gpu"},
 		"a GPU of 100 MiB":                     {changes{gpu(v1alpha1.Accelerator{MemoryMebibytes: 100})}, "greater than or equal to 1024"},
 		"a product of a CPU":                   {changes{cpu(v1alpha1.Accelerator{Product: "x"})}, "are for kind NvidiaGPU"},
 		"GPU memory of a CPU":                  {changes{cpu(v1alpha1.Accelerator{Kind: "CPU", MemoryMebibytes: 2048})}, "are for kind NvidiaGPU"},

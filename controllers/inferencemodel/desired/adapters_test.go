@@ -62,8 +62,8 @@ func TestWhoFetchesAdapters(t *testing.T) {
 			"weights", "weights worker", "weights engine worker", "weights engine worker", "weights worker"},
 		"with the weights, where these are fetched too": {[]func(*v1alpha1.InferenceModel){vllm, adapters("s3://b/a")},
 			"weights", "weights worker", "weights engine worker", "weights engine worker", "weights worker"},
-		"only the weights, where adapters lie in them": {[]func(*v1alpha1.InferenceModel){vllm, adapters("")},
-			"weights", "", "weights engine worker", "weights engine worker", "weights worker"},
+		"the worker, where adapters lie beside weights that it fetches": {[]func(*v1alpha1.InferenceModel){inBucket, adapters("")},
+			"", "", "worker", "", "worker"},
 		"nobody, for an engine with all on an image": {[]func(*v1alpha1.InferenceModel){vllm, onImage, adapters("")}, "", "", "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +102,8 @@ func TestWhoFetchesAdapters(t *testing.T) {
 		})
 	}
 }
+
+func inBucket(m *v1alpha1.InferenceModel) { m.Spec.Weights = v1alpha1.Weights{URI: "s3://bucket/m"} }
 
 func onImage(m *v1alpha1.InferenceModel) { m.Spec.Weights = v1alpha1.Weights{URI: "oci://r/m:1"} }
 

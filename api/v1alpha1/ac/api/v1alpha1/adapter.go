@@ -9,10 +9,11 @@ package v1alpha1
 type AdapterApplyConfiguration struct {
 	// name that clients ask for in `model`. Names are shared out among the models of a namespace as modelName is.
 	Name *string `json:"name,omitempty"`
-	// uri is where the adapter is fetched from, by the rules of weights.uri: hf://, s3:// or https://, with the credentials
-	// of weights.secretRef. Without it the adapter lies beside the weights.
+	// uri is where the adapter is fetched from, by the rules of weights.uri: hf://, s3:// or, for LlamaCpp, https://, with the
+	// credentials of weights.secretRef. Without it the adapter lies beside the weights.
 	URI *string `json:"uri,omitempty"`
-	// file is the path of the adapter below its source's root, or without a uri below that of the weights.
+	// file is the path of the adapter below its source's root, or without a uri below that of the weights. For VLLM and SGLang
+	// it is a folder beside weights of an image or a claim, and a uri has none.
 	File *string `json:"file,omitempty"`
 	// digest is the SHA-256 of the adapter's file, for kind LlamaCpp. A worker loads nothing else.
 	Digest *string `json:"digest,omitempty"`
