@@ -23,7 +23,7 @@ type asked struct {
 }
 
 // memory plans a worker's memory and judges MemoryFits. before is what the status said: while no worker of the same revision
-// tells its model's shape, that stands.
+// tells its model's shape, that stands. What a worker refused stands until all of that revision hold the model.
 func (c summary) memory(before v1alpha1.InferenceModelStatus) (*v1alpha1.ModelMemory, conditions.Finding) {
 	unknown := func(why string) (*v1alpha1.ModelMemory, conditions.Finding) {
 		return nil, conditions.Unknown(v1alpha1.MemoryFits, v1alpha1.ReasonMemoryUnknown, why)
@@ -54,6 +54,10 @@ func (c summary) memory(before v1alpha1.InferenceModelStatus) (*v1alpha1.ModelMe
 	}
 	if y, short := c.refused(); short {
 		return inMebibytes(p, q), conditions.False(v1alpha1.MemoryFits, v1alpha1.ReasonMemoryShort, y.tell())
+	}
+	if kept, f, ok := keep(before); ok && f.Status == metav1.ConditionFalse && before.Revision == c.want.revision &&
+		*kept == *inMebibytes(p, q) && !c.allLoaded() {
+		return kept, f // a worker that was refused tries again
 	}
 	if !p.Fits {
 		return inMebibytes(p, q), conditions.False(v1alpha1.MemoryFits, v1alpha1.ReasonMemoryShort, p.Say(q.terms))
@@ -175,6 +179,9 @@ func (c summary) refused() (way, bool) {
 	}
 	return way{}, false
 }
+
+// allLoaded reports whether the workers of the wanted revision, of which there is at least one, hold the model.
+func (c summary) allLoaded() bool { return c.current > 0 && c.holding() >= c.current }
 
 // stage is the heaviest of so many groups of neighbouring layers; the first has the token embeddings as well, the last
 // the output.

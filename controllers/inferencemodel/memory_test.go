@@ -205,6 +205,60 @@ func TestWhatIsKnownOfTheMemoryStaysWhileWorkersStart(t *testing.T) {
 	}
 }
 
+func TestARefusalStandsWhileTheWorkerTriesAgain(t *testing.T) {
+	report := func(stage v1alpha1.WorkerStage, reason string) func(*scope) {
+		return saying(WorkerView{Stage: stage, Reason: reason, Message: "the worker would be killed", Shape: shape.Pack(eight())})
+	}
+	both := func(s *scope) {
+		telling(eight())(s)
+		s.view.Routers[0].Workers["uid-q"] = WorkerView{Instance: "b", Stage: v1alpha1.StageLoading, Shape: shape.Pack(eight())}
+		with(pod("p", gatedFor("a")), pod("q"))(s)
+	}
+	refused := picture(asking(nil), onCPU("24Gi"), report(v1alpha1.StageFailed, "MemoryShort"))
+	said := meta.FindStatusCondition(status(refused, nil).Conditions, string(v1alpha1.MemoryFits))
+	for name, c := range map[string]struct {
+		change []func(*scope)
+		stands bool
+		want   metav1.ConditionStatus
+	}{
+		"it tries again":                 {[]func(*scope){report(v1alpha1.StageLoading, "")}, true, metav1.ConditionFalse},
+		"it is refused again":            {nil, true, metav1.ConditionFalse},
+		"another one has loaded it":      {[]func(*scope){both}, true, metav1.ConditionFalse},
+		"it has loaded it":               {[]func(*scope){telling(eight())}, false, metav1.ConditionTrue},
+		"the pool has been given memory": {[]func(*scope){onCPU("32Gi"), report(v1alpha1.StageLoading, "")}, false, metav1.ConditionTrue},
+		"another revision tries": {[]func(*scope){report(v1alpha1.StageLoading, ""), func(s *scope) {
+			s.want.revision, s.workers[0].revision = "next", "next"
+		}}, false, metav1.ConditionTrue},
+	} {
+		st := status(next(refused, c.change...), nil)
+		got := meta.FindStatusCondition(st.Conditions, string(v1alpha1.MemoryFits))
+		if got.Status != c.want || (*got == *said) != c.stands {
+			t.Errorf("%s: %+v, was %+v", name, got, said)
+		}
+	}
+}
+
+func TestParallelismThatDoesNothingIsSaid(t *testing.T) {
+	const says = "spec.parallelism does nothing, because WorkerPool gpu has no GPUs"
+	for name, c := range map[string]struct {
+		s    *scope
+		want bool
+	}{
+		"on CPUs":            {picture(asking(split(v1alpha1.EngineLlamaCpp, 2, 1)), onCPU("24Gi")), true},
+		"of one":             {picture(asking(split(v1alpha1.EngineLlamaCpp, 1, 1)), onCPU("24Gi")), false},
+		"on GPUs":            {picture(asking(split(v1alpha1.EngineLlamaCpp, 1, 2)), onGPU(h100)), false},
+		"an engine is told":  {picture(asking(split(v1alpha1.EngineVLLM, 2, 1)), onCPU("24Gi")), false},
+		"there is no pool":   {picture(asking(split(v1alpha1.EngineLlamaCpp, 2, 1)), func(s *scope) { s.pool = nil }), false},
+		"nothing is split":   {picture(asking(nil), onCPU("24Gi")), false},
+		"layers, not matrix": {picture(asking(split(v1alpha1.EngineLlamaCpp, 1, 4)), onCPU("24Gi")), true},
+	} {
+		got := meta.FindStatusCondition(status(c.s, nil).Conditions, string(v1alpha1.Ready)).Message
+		if strings.Contains(got, says) != c.want {
+			t.Errorf("%s: Ready says %q", name, got)
+		}
+	}
+}
+
 func TestAnEventTellsOnceThatTheMemoryIsShort(t *testing.T) {
 	good := picture(asking(nil), onCPU("24Gi"), telling(eight()))
 	bad := next(good, onCPU("16Gi"))

@@ -171,14 +171,27 @@ func (c summary) left() string {
 	return conditions.Count(c.live+c.draining, "worker is left", "workers are left")
 }
 
-// ready judges Ready, and says whether a bound stands between spec.replicas and the workers. routers is what was found of
-// RouterReady.
+// ready judges Ready, and says whether a bound stands between spec.replicas and the workers, and whether a setting does
+// nothing. routers is what was found of RouterReady.
 func (c summary) ready(err error, routers conditions.Finding) conditions.Finding {
 	f := c.readiness(err, routers)
-	if c.want.clamped != "" && c.model.DeletionTimestamp == nil {
-		f.Message += "; " + c.want.clamped
+	for _, note := range []string{c.want.clamped, c.unsplit()} {
+		if note != "" && c.model.DeletionTimestamp == nil {
+			f.Message += "; " + note
+		}
 	}
 	return f
+}
+
+// unsplit says where spec.parallelism does nothing: llama.cpp shares a model out among GPUs only.
+func (c summary) unsplit() string {
+	p := c.model.Spec.Parallelism
+	if p == nil || c.pool == nil || c.model.Spec.Engine.Kind != v1alpha1.EngineLlamaCpp || orOne(p.Tensor)*orOne(p.Pipeline) == 1 ||
+		c.pool.Spec.Accelerator.Kind == v1alpha1.AcceleratorNvidiaGPU {
+		return ""
+	}
+	return fmt.Sprintf("spec.parallelism does nothing, because WorkerPool %s has no GPUs: remove it, or name a pool with accelerator.kind NvidiaGPU",
+		names.Pool(c.model))
 }
 
 func (c summary) readiness(err error, routers conditions.Finding) conditions.Finding {
@@ -259,16 +272,22 @@ func (c summary) weightsCached() conditions.Finding {
 	if y, waits := c.first(); waits && blamesWeights(y.p.reason) {
 		return conditions.False(v1alpha1.WeightsCached, y.p.reason, y.tell())
 	}
-	loaded := 0
-	for _, w := range c.scope.workers {
-		loaded += btoi(w.loaded() && (c.want.revision == "" || w.revision == c.want.revision))
-	}
+	loaded := c.holding()
 	all := max(c.want.replicas, c.current)
 	message := fmt.Sprintf("%d of %s loaded %s", loaded, conditions.Count(all, "worker has", "workers have"), uri)
 	if loaded > 0 && loaded >= all {
 		return conditions.True(v1alpha1.WeightsCached, v1alpha1.ReasonWeightsLoaded, message)
 	}
 	return conditions.Unknown(v1alpha1.WeightsCached, v1alpha1.ReasonWeightsPending, message)
+}
+
+// holding counts the workers of the wanted revision that hold the model.
+func (c summary) holding() int {
+	n := 0
+	for _, w := range c.scope.workers {
+		n += btoi(w.loaded() && (c.want.revision == "" || w.revision == c.want.revision))
+	}
+	return n
 }
 
 // routerReady judges RouterReady.
@@ -300,5 +319,5 @@ func (c summary) namesAccepted() conditions.Finding {
 		which = append(which, fmt.Sprintf("%s belongs to InferenceModel %s", t.name, t.by))
 	}
 	return conditions.False(v1alpha1.NamesAccepted, v1alpha1.ReasonNameTaken,
-		strings.Join(which, ", ")+", which is older: choose another name in spec.modelName or spec.aliases")
+		strings.Join(which, ", ")+", which is older: choose another name in spec.modelName, spec.aliases or spec.adapters")
 }

@@ -222,7 +222,7 @@ var statuses = map[string]struct {
 		Ready: False WorkerFailed
 		Progressing: False WorkerFailed`},
 	"all names are taken": {s: picture(func(s *scope) { s.names, s.lost = nil, []taken{{"m", "elder"}} }), want: `
-		Ready: False NameTaken: m belongs to InferenceModel elder, which is older
+		Ready: False NameTaken: m belongs to InferenceModel elder, which is older: choose another name in spec.modelName, spec.aliases or spec.adapters
 		NamesAccepted: False NameTaken`},
 	"one name is taken": {s: picture(func(s *scope) { s.lost = []taken{{"x", "elder"}} }), want: `
 		Ready: True Serving
