@@ -60,7 +60,7 @@ func (x *exchange) body() ([]byte, error) {
 	}
 }
 
-// hold books the memory of the body until release, in place of what was booked for it before.
+// hold books the memory of the request until release, in place of what was booked for it before.
 func (x *exchange) hold(bytes int64) error {
 	more := bytes - x.held
 	if x.h.held.Add(more) > x.h.cfg.MaxBodyBytesTotal {

@@ -126,17 +126,94 @@ func TestEmbeddingsOfAnAdapterAreRefused(t *testing.T) {
 	}
 }
 
-func TestEmbeddingsOnTheirWayCountAsMemory(t *testing.T) {
-	r := embeds(make([]float32, 10<<10))
-	r.cfg.MaxBodyBytesTotal = 64 << 10
-	r.held.Store(30 << 10) // others hold it
-	w := r.do("POST", pathEmbeddings, askEmbedding)
-	if _, _, _, code := errorObject(t, w.Body.Bytes()); w.Code != 503 || code != "server_is_overloaded" || r.held.Load() != 30<<10 {
-		t.Errorf("%d %s, %d bytes are held", w.Code, code, r.held.Load())
+// sized is a request of one input whose body has that many bytes.
+func sized(n int) string {
+	const around = `{"model":"small","input":""}`
+	return strings.Replace(around, `""`, `"`+strings.Repeat("x", n-len(around))+`"`, 1)
+}
+
+func TestEmbeddingsAreRefusedBeforeTheCallWhereTheirMemoryIsNotThere(t *testing.T) {
+	const body = 20 << 10
+	const need = 3*body + 1 + 64<<10 // the body, its text, that on the wire, and a vector of 8192 numbers twice
+	r := embeds([]float32{1})
+	others := r.cfg.MaxBodyBytesTotal - need + 1
+	r.held.Store(others)
+	w := r.do("POST", pathEmbeddings, sized(body))
+	if _, _, _, code := errorObject(t, w.Body.Bytes()); w.Code != 503 || code != "server_is_overloaded" || w.Header().Get("Retry-After") == "" {
+		t.Errorf("%d %s", w.Code, code)
 	}
-	r.held.Store(0)
-	if w := r.do("POST", pathEmbeddings, askEmbedding); w.Code != 200 || r.held.Load() != 0 {
-		t.Errorf("%d, %d bytes are held", w.Code, r.held.Load())
+	if r.script.count() != 0 || r.held.Load() != others {
+		t.Errorf("%d calls, %d bytes are held, others hold %d", r.script.count(), r.held.Load(), others)
+	}
+	r.held.Store(others - 1)
+	if w := r.do("POST", pathEmbeddings, sized(body)); w.Code != 200 || r.held.Load() != others-1 {
+		t.Errorf("%d, %d bytes are held, others hold %d", w.Code, r.held.Load(), others-1)
+	}
+}
+
+func TestTheTextsOfEmbeddingsAreHeldBeforeTheyAreParsed(t *testing.T) {
+	const body = 20 << 10
+	r := embeds()
+	r.held.Store(r.cfg.MaxBodyBytesTotal - 3*body)
+	w := r.do("POST", pathEmbeddings, strings.Replace(sized(body), "model", "moxel", 1))
+	if _, _, _, code := errorObject(t, w.Body.Bytes()); code != "server_is_overloaded" {
+		t.Errorf("%d %s", w.Code, code)
+	}
+}
+
+// holder notes what the handler holds when the response begins.
+type holder struct {
+	*httptest.ResponseRecorder
+	r    *rig
+	held int64
+}
+
+func (h *holder) WriteHeader(status int) {
+	h.held = h.r.held.Load()
+	h.ResponseRecorder.WriteHeader(status)
+}
+
+func TestEmbeddingsHoldWhatTheyMayNeedThenWhatTheyHave(t *testing.T) {
+	const body, width = 1 << 10, 384
+	var asked int64
+	r := embeds()
+	r.script.embed = func(context.Context, *Call) (*Embeddings, error) {
+		asked = r.held.Load()
+		return &Embeddings{Vectors: [][]float32{make([]float32, width)}}, nil
+	}
+	req := httptest.NewRequest("POST", pathEmbeddings, strings.NewReader(sized(body)))
+	req.Header.Set("Content-Type", "application/json")
+	w := &holder{ResponseRecorder: httptest.NewRecorder(), r: r}
+	r.ServeHTTP(w, req)
+	if want := int64(3*body + 1 + 64<<10); asked != want {
+		t.Errorf("%d bytes are held for the call, want %d", asked, want)
+	}
+	if want := int64(3*body + 1 + 4*width); w.held != want {
+		t.Errorf("%d bytes are held for the vectors, want %d", w.held, want)
+	}
+	if got := r.held.Load(); got != 0 {
+		t.Errorf("%d bytes are held after the end", got)
+	}
+}
+
+func TestVectorsThatAreLargerThanWasTakenAreHeldAsTheyAre(t *testing.T) {
+	r := embeds(make([]float32, 32<<10)) // 128 KiB
+	others := r.cfg.MaxBodyBytesTotal - 100<<10
+	r.held.Store(others)
+	w := r.do("POST", pathEmbeddings, sized(1<<10))
+	if _, _, _, code := errorObject(t, w.Body.Bytes()); code != "server_is_overloaded" || r.script.count() != 1 || r.held.Load() != others {
+		t.Errorf("%s after %d calls, %d bytes are held, others hold %d", code, r.script.count(), r.held.Load(), others)
+	}
+}
+
+func TestWhatAnAnswerMayNeedGrowsWithItsInputsUpToABound(t *testing.T) {
+	for inputs, want := range map[int]int64{1: 64 << 10, 100: 6400 << 10, 1024: 64 << 20, 2048: 64 << 20} {
+		if got := answerBytes(inputs); got != want {
+			t.Errorf("%d inputs: %d bytes, want %d", inputs, got, want)
+		}
+	}
+	if got := MostHeld(8 << 20); got != 26<<20+64<<20 {
+		t.Errorf("one request may hold %d bytes", got)
 	}
 }
 

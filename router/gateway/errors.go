@@ -22,8 +22,8 @@ var (
 	errBody      = errors.New("gateway: the body can't be read")
 	errMediaType = errors.New("gateway: the body is not application/json")
 	errEncoding  = errors.New("gateway: the body is compressed")
-	// errOverloaded: the bodies of the requests that run fill the memory that there is for them.
-	errOverloaded = errors.New("gateway: no memory is left for a body")
+	// errOverloaded: the requests that run fill the memory that there is for them.
+	errOverloaded = errors.New("gateway: no memory is left for the request")
 	errInternal   = errors.New("gateway: a handler broke")
 )
 

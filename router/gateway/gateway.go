@@ -91,8 +91,8 @@ type Config struct {
 	Log *slog.Logger
 	// MaxBodyBytes bounds a request's body.
 	MaxBodyBytes int64
-	// MaxBodyBytesTotal bounds the memory of all bodies together, and of the embeddings on their way to clients. Each is
-	// held until its request ends.
+	// MaxBodyBytesTotal bounds the memory of all bodies together, with the inputs' copies and the answers of requests for
+	// embeddings. Each is held until its request ends. MostHeld is the least that serves every request.
 	MaxBodyBytesTotal int64
 	// Measure begins the figures of a request to a model, or to "unknown".
 	Measure   func(model string) Measure
@@ -107,7 +107,7 @@ type Handler struct {
 	cfg      Config
 	state    atomic.Pointer[State]
 	draining atomic.Bool
-	held     atomic.Int64 // bytes of bodies
+	held     atomic.Int64 // bytes of Config.MaxBodyBytesTotal
 }
 
 // New returns a Handler that answers 503 until SetState.

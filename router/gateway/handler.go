@@ -35,7 +35,7 @@ type exchange struct {
 	id     string
 	began  time.Time
 	events *events // once the response is a stream
-	held   int64   // bytes of Handler.held that are this body's
+	held   int64   // bytes of Handler.held that are this request's
 
 	// For the log and the figures.
 	model, worker string

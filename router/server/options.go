@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/ringfleet/ringfleet/router/gateway"
 )
 
 // mostBodyBytes is the largest body that a worker takes: its messages have at most 16 MiB, the rest of the call included.
@@ -30,9 +32,9 @@ type Options struct {
 	DrainSettle time.Duration
 	// DrainTimeout is how long after SIGTERM running requests may take. The pod's grace must be longer.
 	DrainTimeout time.Duration
-	// MaxBodyBytes bounds the body of a request, MaxBodyBytesTotal the memory of those of all requests that run, and of
-	// embeddings on their way to clients. Each request holds its body until it ends, and a copy of it on the way to a
-	// worker: the second must be well below half of the pod's memory.
+	// MaxBodyBytes bounds the body of a request, MaxBodyBytesTotal the memory of those of all requests that run, with the
+	// inputs' copies and the answers of those for embeddings. Each other request holds its body until it ends, and a copy
+	// of it on the way to a worker: the second must be well below half of the pod's memory.
 	MaxBodyBytes, MaxBodyBytesTotal int64
 	// Kubeconfig is used instead of the pod's service account. Empty inside a cluster.
 	Kubeconfig string
@@ -54,7 +56,7 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 	f.DurationVar(&o.DrainSettle, "drain-settle", 5*time.Second, "time after SIGTERM in which new requests are still served")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Minute, "time for running requests to finish after SIGTERM")
 	f.Int64Var(&o.MaxBodyBytes, "max-body-bytes", 10<<20, "most bytes in the body of a request")
-	f.Int64Var(&o.MaxBodyBytesTotal, "max-body-bytes-total", 128<<20, "most bytes in the bodies of all requests that run, and in embeddings on their way to clients")
+	f.Int64Var(&o.MaxBodyBytesTotal, "max-body-bytes-total", 128<<20, "most bytes in the bodies of all requests that run, and in the copies and answers of those for embeddings")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for use outside a cluster")
 	also := map[string]string{"namespace": "POD_NAMESPACE", "pod-name": "POD_NAME"}
 	f.VisitAll(func(x *flag.Flag) {
@@ -88,8 +90,9 @@ func (o *Options) Validate() error {
 	if o.MaxBodyBytes < 1<<10 || o.MaxBodyBytes > mostBodyBytes {
 		errs = append(errs, fmt.Errorf("--max-body-bytes %d: want from %d to %d", o.MaxBodyBytes, 1<<10, mostBodyBytes))
 	}
-	if o.MaxBodyBytesTotal < o.MaxBodyBytes {
-		errs = append(errs, fmt.Errorf("--max-body-bytes-total %d: want --max-body-bytes (%d) or more", o.MaxBodyBytesTotal, o.MaxBodyBytes))
+	if least := gateway.MostHeld(o.MaxBodyBytes); o.MaxBodyBytesTotal < least {
+		errs = append(errs, fmt.Errorf("--max-body-bytes-total %d: want %d or more, which one request for embeddings may need where --max-body-bytes is %d",
+			o.MaxBodyBytesTotal, least, o.MaxBodyBytes))
 	}
 	return errors.Join(errs...)
 }

@@ -233,7 +233,7 @@ func startWith(t *testing.T, c *clocktesting.FakeClock, change func(*Options)) *
 	}
 	o := Options{Namespace: "ns", RouterName: "default", PodName: "router-0", HTTPAddress: "127.0.0.1:0", GRPCAddress: "127.0.0.1:0",
 		OpsAddress: "127.0.0.1:0", TLSDir: r.ca.folder(identity.ID{Namespace: "ns", Role: identity.Router}),
-		DrainTimeout: hangs, MaxBodyBytes: 1 << 20, MaxBodyBytesTotal: 2 << 20}
+		DrainTimeout: hangs, MaxBodyBytes: 1 << 20, MaxBodyBytesTotal: 128 << 20}
 	change(&o)
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop

@@ -226,7 +226,7 @@ func TestOptionsThatCannotWorkAreNamed(t *testing.T) {
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216", "--max-body-bytes-total 1:"} {
+	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216", "--max-body-bytes-total 1: want 121634816"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in %v", want, err)
 		}
