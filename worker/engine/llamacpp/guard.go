@@ -3,36 +3,49 @@ package llamacpp
 import (
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/ardanlabs/jinja"
 )
 
 // A template comes with the weights and runs in this process, and its engine has no bounds of its own: what never ends keeps
 // a model from being loaded, and what recurses without end kills the process. So a template has bounds here.
+//
+// The bounds are on rounds and on depth. None is on memory: the engine gathers its texts itself, so 'a' * 20000000000, a text
+// that is joined to itself in a loop, or a list that is put into itself and then printed are bounded by the memory of the
+// container alone. The kernel or Go's runtime ends the process then, and Kubernetes starts it again.
 const (
 	maxSource = 1 << 20 // bytes of a template; the longest released ones have some 30,000
+	maxCode   = 1 << 13 // bytes of a tag outside of its strings: an expression nests as deep as it is long
 	maxNest   = 500     // brackets and blocks within each other
 	maxDepth  = 50      // calls of macros within each other
-	maxRounds = 1 << 20 // rounds of loops and calls of macros in one rendering
 	maxRange  = 1 << 16 // numbers of one range
+	// maxRounds is of loops and calls of macros in one rendering. A message takes four tokens or more, so that a chat of a
+	// million tokens has up to 2^18 messages, and templates go over them up to four times.
+	maxRounds = 1 << 20
 )
 
-// The names under which the bounds are called. No template has them.
-const roundName, enterName, leaveName = "ringfleet_round", "ringfleet_enter", "ringfleet_leave"
+// The names under which the bounds are called. A template that has the prefix is refused, or it could call or replace them.
+const (
+	reserved  = "ringfleet_"
+	roundName = reserved + "round"
+	enterName = reserved + "enter"
+	leaveName = reserved + "leave"
+)
 
-// bounded are the statements behind which a bound is called, opens is by how many blocks a statement opens or closes.
+// before and behind are the statements that a bound is called before and behind. What is within call is called like a macro.
 var (
-	bounded = map[string]string{"for": roundName, "macro": enterName}
-	opens   = map[string]int{
-		"for": 1, "macro": 1, "if": 1, "call": 1, "filter": 1,
-		"endfor": -1, "endmacro": -1, "endif": -1, "endcall": -1, "endfilter": -1,
-	}
+	before = map[string]string{"endmacro": leaveName, "endcall": leaveName}
+	behind = map[string]string{"for": roundName, "macro": enterName, "call": enterName}
 )
 
 // guarded returns source with calls of the bounds in its loops and macros, or why that can't be.
 func guarded(source string) (string, error) {
-	if len(source) > maxSource {
+	switch {
+	case len(source) > maxSource:
 		return "", fmt.Errorf("it has %d bytes, expected at most %d", len(source), maxSource)
+	case strings.Contains(source, reserved):
+		return "", fmt.Errorf("it has a name that begins with %s", reserved)
 	}
 	var out strings.Builder
 	blocks, raw := 0, false
@@ -45,45 +58,80 @@ func guarded(source string) (string, error) {
 			out.WriteString(source[from:])
 			return out.String(), nil
 		}
-		word := first(next.content)
-		statement := next.kind == '%' && (!raw || word == "endraw")
-		if statement && word == "endmacro" {
-			out.WriteString(source[from:next.start] + "{{ " + leaveName + "() }}")
-			from = next.start
-		}
-		out.WriteString(source[from:next.behind])
+		text, tag := source[from:next.start], source[next.start:next.behind]
 		from = next.behind
-		if raw && !statement {
+		word := keyword(next.content)
+		if next.kind == '#' || raw && (next.kind != '%' || word != "endraw") {
+			out.WriteString(text + tag)
 			continue
 		}
-		if depth := nested(next.content); next.kind != '#' && depth > maxNest {
-			return "", fmt.Errorf("brackets nest %d deep in the tag at byte %d, expected at most %d", depth, next.start, maxNest)
+		if err := within(next, word); err != nil {
+			return "", err
 		}
-		if !statement {
+		if next.kind == '{' {
+			out.WriteString(text + tag)
 			continue
 		}
-		if bound := bounded[word]; bound != "" {
-			out.WriteString("{{ " + bound + "() }}")
-		}
-		blocks += opens[word]
+		out.WriteString(text + callOf(before[word]) + tag + callOf(behind[word]))
 		raw = word == "raw"
-		if blocks > maxNest {
+		if blocks += opens(next.content, word); blocks > maxNest {
 			return "", fmt.Errorf("blocks nest deeper than %d", maxNest)
 		}
 	}
 }
 
-// first is the word that a tag begins with.
-func first(content string) string {
-	if words := strings.Fields(content); len(words) > 0 {
-		return words[0]
+// callOf is a tag that calls a bound; none for "".
+func callOf(bound string) string {
+	if bound == "" {
+		return ""
 	}
-	return ""
+	return "{{ " + bound + "() }}"
 }
 
-// nested is how deep the brackets of a tag nest, or how many signs, nots and elses it has outside of strings, which nest as well.
-func nested(content string) int {
-	code := unquoted(content)
+// keyword is the word that a statement begins with, cut as the engine cuts it.
+func keyword(content string) string {
+	content = strings.TrimSpace(content)
+	if end := strings.IndexFunc(content, func(r rune) bool { return !unicode.IsLetter(r) && r != '_' }); end >= 0 {
+		return content[:end]
+	}
+	return content
+}
+
+// opens is by how many blocks a statement opens or closes.
+func opens(content, word string) int {
+	switch word {
+	case "for", "macro", "if", "call", "filter", "generation":
+		return 1
+	case "set":
+		if !strings.Contains(content, "=") {
+			return 1
+		}
+	case "endfor", "endmacro", "endif", "endcall", "endfilter", "endgeneration", "endset":
+		return -1
+	}
+	return 0
+}
+
+// within returns why a tag, if it is a statement that begins with word, is out of bounds.
+func within(t tag, word string) error {
+	code := unquoted(t.content)
+	if len(code) > maxCode {
+		return fmt.Errorf("the tag at byte %d has %d bytes outside of its strings, expected at most %d", t.start, len(code), maxCode)
+	}
+	if depth := nested(code); depth > maxNest {
+		return fmt.Errorf("brackets nest %d deep in the tag at byte %d, expected at most %d", depth, t.start, maxNest)
+	}
+	// What a parameter is when it isn't given is evaluated before the body, and so before its bound. The engine cuts
+	// parameters at commas even within strings, so strings count as well.
+	_, parameters, _ := strings.Cut(t.content, "(")
+	if t.kind == '%' && word == "macro" && strings.ContainsAny(parameters, "(|") {
+		return fmt.Errorf("the macro at byte %d calls something in its parameters", t.start)
+	}
+	return nil
+}
+
+// nested is how deep the brackets of code nest.
+func nested(code string) int {
 	depth, most := 0, 0
 	for _, c := range []byte(code) {
 		switch c {
@@ -94,7 +142,7 @@ func nested(content string) int {
 		}
 		most = max(most, depth)
 	}
-	return max(most, strings.Count(code, "not "), strings.Count(code, "-"), strings.Count(code, "else "))
+	return most
 }
 
 // unquoted is content without what is in its strings.
@@ -117,33 +165,60 @@ func unquoted(content string) string {
 	return out.String()
 }
 
-// bounds are the values that hold one rendering to the bounds.
-func bounds() map[string]jinja.Value {
-	rounds, depth := 0, 0
-	round := func() error {
-		if rounds++; rounds > maxRounds {
-			return fmt.Errorf("it takes more than %d rounds", maxRounds)
-		}
-		return nil
+// boundError says which bound a rendering has gone beyond.
+type boundError struct{ says string }
+
+func (e *boundError) Error() string { return e.says }
+
+// bounds hold one rendering. What has gone beyond one stays there: the engine drops some errors.
+type bounds struct {
+	rounds, depth int
+	err           error // *boundError
+}
+
+type (
+	args  = []jinja.Value
+	named = map[string]jinja.Value
+)
+
+// values are what the bounds are called by.
+func (b *bounds) values() map[string]jinja.Value {
+	out := map[string]jinja.Value{"range": jinja.NewCallable("range", func(a args, _ named) (jinja.Value, error) { return b.numbers(a) })}
+	for name, f := range map[string]func() error{roundName: b.round, enterName: b.enter, leaveName: b.leave} {
+		out[name] = jinja.NewCallable(name, func(args, named) (jinja.Value, error) { return jinja.NewString(""), f() })
 	}
-	nothing := jinja.NewString("")
-	type args = []jinja.Value
-	type named = map[string]jinja.Value
-	return map[string]jinja.Value{
-		roundName: jinja.NewCallable(roundName, func(args, named) (jinja.Value, error) { return nothing, round() }),
-		enterName: jinja.NewCallable(enterName, func(args, named) (jinja.Value, error) {
-			if depth++; depth > maxDepth {
-				return nothing, fmt.Errorf("its macros call each other more than %d deep", maxDepth)
-			}
-			return nothing, round()
-		}),
-		leaveName: jinja.NewCallable(leaveName, func(args, named) (jinja.Value, error) { depth--; return nothing, nil }),
-		"range":   jinja.NewCallable("range", func(a args, _ named) (jinja.Value, error) { return numbers(a) }),
+	return out
+}
+
+func (b *bounds) beyond(format string, args ...any) error {
+	b.err = &boundError{fmt.Sprintf(format, args...)}
+	return b.err
+}
+
+func (b *bounds) round() error {
+	if b.err != nil {
+		return b.err
 	}
+	if b.rounds++; b.rounds > maxRounds {
+		return b.beyond("it takes more than %d rounds", maxRounds)
+	}
+	return nil
+}
+
+func (b *bounds) enter() error {
+	if b.depth++; b.depth > maxDepth && b.err == nil {
+		return b.beyond("its macros call each other more than %d deep", maxDepth)
+	}
+	return b.round()
+}
+
+func (b *bounds) leave() error {
+	b.depth--
+	return b.err
 }
 
 // numbers is Jinja's range, bounded.
-func numbers(a []jinja.Value) (jinja.Value, error) {
+func (b *bounds) numbers(a []jinja.Value) (jinja.Value, error) {
 	if len(a) < 1 || len(a) > 3 {
 		return jinja.None(), fmt.Errorf("range: expected 1 to 3 arguments, got %d", len(a))
 	}
@@ -167,7 +242,7 @@ func numbers(a []jinja.Value) (jinja.Value, error) {
 	var items []jinja.Value
 	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
 		if len(items) == maxRange {
-			return jinja.None(), fmt.Errorf("range: more than %d numbers", maxRange)
+			return jinja.None(), b.beyond("range: more than %d numbers", maxRange)
 		}
 		items = append(items, jinja.NewInt(i))
 	}

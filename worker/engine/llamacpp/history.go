@@ -55,7 +55,7 @@ func (t *template) learn() history {
 	object.AsDict().Set(triedKey, jinja.NewString(triedValue))
 	void, none := jinja.NewString(""), jinja.None()
 	tried := func(arguments, content jinja.Value, id string) bool {
-		out, err := t.execute(t.conversation(arguments, content, id), jinja.None())
+		out, err := t.trial(t.conversation(arguments, content, id), jinja.None())
 		switch {
 		case err != nil:
 			return false
@@ -82,7 +82,7 @@ func (t *template) learn() history {
 				h.ids = shortID
 			}
 			second := id[:len(id)-1] + "2"
-			out, err := t.execute(t.conversation(arguments, content, id, second), jinja.None())
+			out, err := t.trial(t.conversation(arguments, content, id, second), jinja.None())
 			h.single = err != nil || !strings.Contains(out, secondTried)
 			return t.counted(h)
 		}
@@ -98,7 +98,7 @@ func (t *template) counted(h history) history {
 	h.ids = countedID
 	arguments, content := jinja.NewDict(), jinja.NewString("")
 	messages := t.conversation(arguments, content, longTriedID).AsList().Items
-	out, err := t.execute(jinja.NewList(append(messages[:len(messages):len(messages)], messages[1:]...)), jinja.None())
+	out, err := t.trial(jinja.NewList(append(messages[:len(messages):len(messages)], messages[1:]...)), jinja.None())
 	if err == nil && strings.Count(out, "functions."+needle+":0<|tool_call_argument_begin|>") > 1 {
 		h.ids = countedEachID
 	}
@@ -165,7 +165,7 @@ func (h *history) apply(messages []jinja.Value) []jinja.Value {
 	return messages
 }
 
-// spread gives each call a message of its own, before its results.
+// spread gives each call a message of its own, before its results. Those that belong to no call follow the last.
 func spread(messages []jinja.Value) (out []jinja.Value) {
 	for i := 0; i < len(messages); i++ {
 		message := messages[i].AsDict()
@@ -178,7 +178,7 @@ func spread(messages []jinja.Value) (out []jinja.Value) {
 		for end < len(messages) && textOf(messages[end].AsDict(), "role") == "tool" {
 			end++
 		}
-		results := slices.Clone(messages[i+1 : end])
+		byCall, rest := deal(calls.AsList().Items, messages[i+1:end])
 		for n, call := range calls.AsList().Items {
 			one := jinja.NewList([]jinja.Value{call})
 			if n == 0 {
@@ -186,18 +186,44 @@ func spread(messages []jinja.Value) (out []jinja.Value) {
 			} else {
 				out = append(out, dictOf("role", jinja.NewString("assistant"), "content", jinja.None(), "tool_calls", one))
 			}
-			results = slices.DeleteFunc(results, func(r jinja.Value) bool {
-				its := call.IsDict() && textOf(call.AsDict(), "id") == textOf(r.AsDict(), "tool_call_id")
-				if its {
-					out = append(out, r)
-				}
-				return its
-			})
+			out = append(out, byCall[n]...)
 		}
-		out = append(out, results...)
+		out = append(out, rest...)
 		i = end - 1
 	}
 	return out
+}
+
+// deal returns the results of each of calls, and those that belong to none. A result without an id belongs to the next call
+// that none names.
+func deal(calls, results []jinja.Value) (byCall [][]jinja.Value, rest []jinja.Value) {
+	byCall = make([][]jinja.Value, len(calls))
+	place := make(map[string]int, len(calls)) // of the first call of that id
+	for n, call := range slices.Backward(calls) {
+		if call.IsDict() {
+			place[textOf(call.AsDict(), "id")] = n
+		}
+	}
+	delete(place, "")
+	var unnamed []jinja.Value
+	for _, r := range results {
+		id := textOf(r.AsDict(), "tool_call_id")
+		n, known := place[id]
+		switch {
+		case id == "":
+			unnamed = append(unnamed, r)
+		case known:
+			byCall[n] = append(byCall[n], r)
+		default:
+			rest = append(rest, r)
+		}
+	}
+	for n := range byCall {
+		if len(unnamed) > 0 && len(byCall[n]) == 0 {
+			byCall[n], unnamed = unnamed[:1:1], unnamed[1:]
+		}
+	}
+	return byCall, append(rest, unnamed...)
 }
 
 // arguments makes a function's arguments text or an object. What is no JSON of an object stays as it is.
@@ -255,6 +281,10 @@ type counter struct {
 	form  idForm
 	next  int
 	given map[string]string // by the id that the client gave last
+	// waiting are the ids of the last message's calls that have no result, in their order; answered are those of them that
+	// have one.
+	waiting  []string
+	answered map[string]bool
 }
 
 // begin begins a message.
@@ -262,6 +292,7 @@ func (c *counter) begin() {
 	if c.form == countedEachID {
 		c.next = 0
 	}
+	c.waiting, c.answered = nil, map[string]bool{}
 }
 
 func (c *counter) call(call, function *jinja.Dict) {
@@ -278,13 +309,23 @@ func (c *counter) call(call, function *jinja.Dict) {
 	if c.given == nil {
 		c.given = map[string]string{}
 	}
-	c.given[old] = id
+	if old != "" {
+		c.given[old] = id
+	}
+	c.waiting = append(c.waiting, id)
 	call.Set("id", jinja.NewString(id))
 }
 
-// result gives the result of a call the id of that call.
+// result gives the result of a call the id of that call. One that has no id belongs to the next call without a result.
 func (c *counter) result(message *jinja.Dict) {
-	if id, known := c.given[textOf(message, "tool_call_id")]; known {
+	old := textOf(message, "tool_call_id")
+	id, known := c.given[old]
+	for !known && old == "" && textOf(message, "role") == "tool" && len(c.waiting) > 0 {
+		id, c.waiting = c.waiting[0], c.waiting[1:]
+		known = !c.answered[id]
+	}
+	if known {
+		c.answered[id] = true
 		message.Set("tool_call_id", jinja.NewString(id))
 	}
 }

@@ -1,8 +1,12 @@
 package llamacpp
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ardanlabs/jinja"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
@@ -107,4 +111,77 @@ func TestIdsThatHaveTheirFormStay(t *testing.T) {
 			}
 		})
 	}
+}
+
+// single is a template that refuses a message with two calls, and numbered one that counts the calls of the conversation.
+const (
+	single = `{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}` +
+		`{% for c in m.tool_calls %}` + asJSON + `{% endfor %}` + ofResults + `{% endfor %}`
+	numbered = `{% if false %}<|tool_calls_section_begin|>{% endif %}{% for m in messages %}{% for c in m.tool_calls %}{{ c.id }} {% endfor %}` +
+		ofResults + `{% endfor %}`
+)
+
+func TestResultsWithoutAnIDBelongToTheCallsInOrder(t *testing.T) {
+	cases := map[string]struct{ template, ids, results, want string }{
+		"of calls without ids":      {single, ",,", ",,", `f0({})[:r0]f1({})[:r1]f2({})[:r2]`},
+		"of calls with ids":         {single, "a,b,c", ",,", `f0({})[:r0]f1({})[:r1]f2({})[:r2]`},
+		"beside one that has an id": {single, "a,b,c", "b,,", `f0({})[:r1]f1({})[b:r0]f2({})[:r2]`},
+		"more than calls":           {single, ",", ",,", `f0({})[:r0]f1({})[:r1][:r2]`},
+		"fewer than calls":          {single, ",,", ",", `f0({})[:r0]f1({})[:r1]f2({})`},
+		"an unknown id":             {single, "a,b", "z,", `f0({})[:r1]f1({})[z:r0]`},
+		"two of one call":           {single, "a,b", "a,a,b", `f0({})[a:r0][a:r1]f1({})[b:r2]`},
+		"two calls of one id":       {single, "a,a", "a,", `f0({})[a:r0]f1({})[:r1]`},
+		"counted, of calls without ids": {numbered, ",,", ",,",
+			`functions.f0:0 functions.f1:1 functions.f2:2 [functions.f0:0:r0][functions.f1:1:r1][functions.f2:2:r2]`},
+		"counted, beside one that has an id": {numbered, "a,b", "a,", `functions.f0:0 functions.f1:1 [functions.f0:0:r0][functions.f1:1:r1]`},
+		"counted, more than calls":           {numbered, ",", ",,", `functions.f0:0 functions.f1:1 [functions.f0:0:r0][functions.f1:1:r1][:r2]`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			chat := engine.Chat{Messages: called(strings.Split(c.ids, ","), strings.Split(c.results, ","))}
+			if got, err := newTemplate(c.template, "m", "", "").render(chat); err != nil || got != c.want {
+				t.Errorf("got  %s (%v)\nwant %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// called is a conversation of calls of those ids, and results of those; "" is none.
+func called(ids, results []string) []byte {
+	var calls, answers []string
+	id := func(key, of string) string {
+		if of == "" {
+			return ""
+		}
+		return fmt.Sprintf(`"%s":"%s",`, key, of)
+	}
+	for i, of := range ids {
+		calls = append(calls, fmt.Sprintf(`{%s"type":"function","function":{"name":"f%d","arguments":"{}"}}`, id("id", of), i))
+	}
+	for i, of := range results {
+		answers = append(answers, fmt.Sprintf(`{"role":"tool",%s"content":"r%d"}`, id("tool_call_id", of), i))
+	}
+	return fmt.Appendf(nil, `[{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":[%s]},%s]`,
+		strings.Join(calls, ","), strings.Join(answers, ","))
+}
+
+// In turn each call would be looked for among all results, which is 10^10 comparisons.
+func TestManyCallsAreGivenTheirResultsInOnePass(t *testing.T) {
+	const many = 150_000
+	ids := make([]string, many)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("call_%06d", i)
+	}
+	results := slices.Clone(ids)
+	slices.Reverse(results)
+	messages, err := parse(called(ids, results))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends(t, func() {
+		out := spread(messages.AsList().Items)
+		if last := out[len(out)-1].AsDict(); len(out) != 1+2*many || textOf(last, "tool_call_id") != ids[many-1] {
+			t.Errorf("%d messages, the last %s", len(out), jinja.NewString(textOf(last, "tool_call_id")))
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package llamacpp
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -87,7 +88,19 @@ func (t *template) try(messages, tools string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return t.execute(m, with)
+	return t.trial(m, with)
+}
+
+// trial runs the template as long as it is made. One that has gone beyond a bound is broken, and isn't run again.
+func (t *template) trial(messages, tools jinja.Value) (string, error) {
+	if t.broken != "" {
+		return "", errors.New(t.broken)
+	}
+	out, err := t.execute(messages, tools)
+	if beyond := (*boundError)(nil); errors.As(err, &beyond) {
+		t.broken = "it is out of bounds: " + err.Error()
+	}
+	return out, err
 }
 
 // calls reports whether the model can call tools: it is shown them, and what it writes then is understood.
@@ -152,11 +165,15 @@ func (t *template) execute(messages, tools jinja.Value) (out string, err error) 
 			err = fmt.Errorf("%v", p)
 		}
 	}()
-	values := bounds()
+	var held bounds
+	values := held.values()
 	values["messages"], values["tools"] = messages, tools
 	values["add_generation_prompt"] = jinja.NewBool(true)
 	values["bos_token"], values["eos_token"] = jinja.NewString(t.bos), jinja.NewString(t.eos)
-	return t.compiled.RenderValues(values)
+	if out, err = t.compiled.RenderValues(values); held.err != nil {
+		err = held.err
+	}
+	return out, err
 }
 
 func invalid(field, format string, args ...any) error {
