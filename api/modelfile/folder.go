@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,7 @@ import (
 const (
 	ConfigName = "config.json"
 	IndexName  = "model.safetensors.index.json"
+	wholeName  = "model.safetensors"
 )
 
 // FolderShape returns the shape of the model in a folder: by its config.json, and by the size that the index of its safetensors
@@ -81,6 +83,7 @@ func onlyGGUF(folder fs.FS) (*Shape, error) {
 }
 
 // tensorBytes adds up the tensors of the safetensors files of a folder, or reads the sum from their index; 0 without either.
+// Beside a model in one file, others hold no part of it: adapters, or the same weights in another form.
 func tensorBytes(folder fs.FS) (total uint64, err error) {
 	raw, err := readText(folder, IndexName)
 	switch {
@@ -95,6 +98,9 @@ func tensorBytes(folder fs.FS) (total uint64, err error) {
 	files, err := fs.Glob(folder, "*.safetensors")
 	if err != nil {
 		return 0, err
+	}
+	if slices.Contains(files, wholeName) {
+		files = []string{wholeName}
 	}
 	for _, f := range files {
 		s, err := readHead(folder, f, ReadSafetensors)

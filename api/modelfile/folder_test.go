@@ -56,6 +56,8 @@ func TestAFolderHasTheShapeOfItsModel(t *testing.T) {
 		"a config alone counts": {map[string]string{"config.json": smallConfig}, 224_896, 2},
 		"safetensors are added up": {map[string]string{"config.json": smallConfig, "model-00001-of-00002.safetensors": tensors("a", 1000),
 			"model-00002-of-00002.safetensors": tensors("b", 500)}, 1500, 2},
+		"one file is the whole model": {map[string]string{"config.json": smallConfig, "model.safetensors": tensors("a", 1000),
+			"consolidated.safetensors": tensors("a", 1000), "adapter_model.safetensors": tensors("b", 50)}, 1000, 2},
 		"an index states the sum": {map[string]string{"config.json": smallConfig, "model.safetensors": tensors("a", 10),
 			"model.safetensors.index.json": `{"metadata":{"total_size":4096},"weight_map":{}}`}, 4096, 2},
 		"the only GGUF file": {map[string]string{"m.gguf": gguf(t), "README.md": "x"}, 0, 4},
