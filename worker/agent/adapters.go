@@ -79,7 +79,7 @@ func (a *AdapterOptions) list() ([]adapterSource, error) {
 	return list, errors.Join(errs...)
 }
 
-// check says what of x can't be.
+// check says what of x can't be. It says nothing of a query: what signs a URI is there.
 func (x *adapterSource) check(bad func(format string, args ...any)) {
 	if x.URI == "" && x.File == "" {
 		bad("it has neither a uri nor a file")
@@ -97,7 +97,8 @@ func (x *adapterSource) check(bad func(format string, args ...any)) {
 	case err != nil:
 		bad("%v", err)
 	case u.Scheme == source.PVC || u.Scheme == source.Local:
-		bad("uri %s: want one to fetch from; a file of the weights' volume has no uri", x.URI)
+		bare, _, _ := strings.Cut(x.URI, "?")
+		bad("uri %s: want one to fetch from; a file of the weights' volume has no uri", bare)
 	}
 }
 
@@ -124,7 +125,7 @@ func (a *AdapterOptions) validate(o *Options, bad func(flag string, value any, w
 		bad("adapters-link", `""`, "a folder, where the engine's container finds what is fetched")
 	}
 	if len(list) > 0 && o.Driver == openAI && !o.FetchOnly && !o.Server.Adapters {
-		bad("adapter-sources", a.Sources, "--engine-adapters beside it: else the server loads none")
+		bad("adapter-sources", fmt.Sprintf("of %d adapters", len(list)), "--engine-adapters beside it: else the server loads none")
 	}
 	return err
 }
