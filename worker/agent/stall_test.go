@@ -21,22 +21,24 @@ import (
 )
 
 func TestADeviceHasStalledWhenOneCallTakesTheStallTimeForEachStepThatItIsWorth(t *testing.T) {
-	began := time.Unix(1_800_000_000, 0)
 	for name, c := range map[string]struct {
-		steps  int
-		silent time.Duration
-		want   bool
+		steps         int
+		usual, silent time.Duration
+		want          bool
 	}{
-		"a step that has just begun":       {1, 0, false},
-		"a step just before the time":      {1, time.Minute - 1, false},
-		"a step at the time":               {1, time.Minute, true},
-		"a step far beyond it":             {1, time.Hour, true},
-		"an input worth seven, before":     {7, 7*time.Minute - 1, false},
-		"an input worth seven, at its end": {7, 7 * time.Minute, true},
-		"a clock that was set back":        {1, -time.Hour, false},
+		"a step that has just begun":       {1, 0, 0, false},
+		"a step just before the time":      {1, 0, time.Minute - 1, false},
+		"a step at the time":               {1, 0, time.Minute, true},
+		"a step far beyond it":             {1, 0, time.Hour, true},
+		"an input worth seven, before":     {7, 0, 7*time.Minute - 1, false},
+		"an input worth seven, at its end": {7, 0, 7 * time.Minute, true},
+		"a fast device":                    {1, time.Second, time.Minute, true},
+		"a slow device, before":            {1, 10 * time.Second, 200*time.Second - 1, false},
+		"a slow device, at its end":        {1, 10 * time.Second, 200 * time.Second, true},
+		"a slow device, two steps":         {2, 10 * time.Second, 400*time.Second - 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := stall(scheduler.Work{Since: began, Steps: c.steps}, began.Add(c.silent), time.Minute)
+			err := stall(scheduler.Work{Steps: c.steps, Usual: c.usual}, c.silent, time.Minute)
 			if (err != nil) != c.want {
 				t.Errorf("got %v", err)
 			}

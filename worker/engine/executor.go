@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Seq names one sequence of KV cells in an Executor, 0 ≤ Seq < Caps.MaxSeqs.
@@ -64,6 +65,8 @@ type Loaded struct {
 	// Splitter makes the splitter of one choice of a chat; nil means that text is never split.
 	Splitter func(c *Chat) Splitter
 	Info     Info
+	// Warm is how long a step took once the weights had been read and the device was ready; 0: unknown.
+	Warm time.Duration
 }
 
 // Caps says what an Executor can do and how much.

@@ -9,6 +9,12 @@ import (
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
+// passing is an engine.Embedder that computes a long input in several passes. begin is called, by the goroutine that is in
+// Embed, before each of them, with the tokens that it has.
+type passing interface {
+	EachPass(begin func(tokens int))
+}
+
 // Embed returns one vector for each input. Inputs are computed between steps, no more tokens at once than one step has
 // (but a whole input): streams wait for at most that between two of their tokens. Of several calls each has a part in turn.
 func (s *scheduler) Embed(ctx context.Context, q *engine.EmbedRequest) (*engine.Embeddings, error) {
@@ -113,7 +119,10 @@ func (s *scheduler) embed(ctx context.Context) (bool, error) {
 	s.mu.Unlock()
 
 	part, tokens := e.part(s.limits.stepTokens)
-	s.opts.Progress.begin(s.opts.Clock.Now(), (tokens+s.limits.stepTokens-1)/s.limits.stepTokens)
+	s.begin(tokens)
+	if p, ok := s.loaded.Executor.(passing); ok {
+		p.EachPass(s.begin)
+	}
 	vectors, err := s.loaded.Executor.(engine.Embedder).Embed(partCtx, part)
 	s.opts.Progress.end()
 
@@ -138,6 +147,11 @@ func (s *scheduler) embed(ctx context.Context) (bool, error) {
 		return true, err
 	}
 	return true, nil
+}
+
+// begin books that the device is at so many tokens of inputs.
+func (s *scheduler) begin(tokens int) {
+	s.opts.Progress.begin(s.opts.Clock.Now(), (tokens+s.limits.stepTokens-1)/s.limits.stepTokens)
 }
 
 // part is the next inputs, of so many tokens together, but at least one, and how many tokens they have.

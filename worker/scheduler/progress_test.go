@@ -95,3 +95,46 @@ func TestProgressTellsOfEachCallOfTheDeviceUntilItReturns(t *testing.T) {
 		t.Errorf("a closed scheduler is at %+v", w)
 	}
 }
+
+// passes is a device that computes what it embeds in passes of 64 tokens.
+type passes struct {
+	*halting
+	begin func(tokens int)
+}
+
+func (p *passes) EachPass(begin func(tokens int)) { p.begin = begin }
+
+func (p *passes) Embed(ctx context.Context, in [][]engine.Token) ([][]float32, error) {
+	for range 2 {
+		p.begin(64)
+		p.halt("pass")
+	}
+	return p.Device.Embed(ctx, in)
+}
+
+func TestProgressIsRenewedByEachPassOfAnEmbedding(t *testing.T) {
+	var p Progress
+	h := &halting{calls: make(chan string), going: make(chan struct{})}
+	device := embedder()
+	device.Step = 0
+	r := newRig(t, &gate{wrap: func(d *sim.Device) engine.Executor { h.Device = d; return &passes{halting: h} }}, device, func(o *Options) { o.Progress = &p })
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := r.Embed(context.Background(), &engine.EmbedRequest{Inputs: []engine.Prompt{{Text: strings.Repeat("a", 128)}}}); err != nil {
+			t.Error(err)
+		}
+	})
+	for pass := range 2 {
+		<-h.calls
+		if w, busy := p.Now(); !busy || !w.Since.Equal(r.clock.Now()) || w.Steps != 2 { // of 32 tokens
+			t.Errorf("at %s in pass %d: %+v, %t", r.clock.Now(), pass, w, busy)
+		}
+		r.clock.Step(time.Minute)
+		h.going <- struct{}{}
+	}
+	group.Wait()
+	group.Go(func() { _ = r.Close() })
+	<-h.calls
+	h.going <- struct{}{}
+	group.Wait()
+}

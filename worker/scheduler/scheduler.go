@@ -54,6 +54,7 @@ func New(loaded *engine.Loaded, o Options) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Progress.usual = loaded.Warm
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &scheduler{
 		loaded: loaded, caps: caps, opts: o, limits: l,

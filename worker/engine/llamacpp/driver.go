@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
+	"k8s.io/utils/clock"
 
 	"github.com/ringfleet/ringfleet/api/modelfile"
 	"github.com/ringfleet/ringfleet/worker/engine"
@@ -44,7 +45,7 @@ const (
 	stepTokens = 512
 )
 
-// Options say what is loaded and how. All but FlashAttention, GPU, Progress and Logger are needed.
+// Options say what is loaded and how. All but FlashAttention, GPU, Clock, Progress and Logger are needed.
 type Options struct {
 	// LibraryDir holds libllama.so, libggml.so, libggml-base.so and the libggml-*.so of the devices. One process loads one
 	// folder.
@@ -67,6 +68,8 @@ type Options struct {
 	GPU GPU
 	// Logger gets the library's lines. The last Open's logger gets those of the whole process.
 	Logger *slog.Logger
+	// Clock times the last of the steps that warm the model up; nil: the machine's.
+	Clock clock.PassiveClock
 	// Progress gets every new percentage of the load, from 0 to 100. It must return soon.
 	Progress func(percent int)
 }
@@ -98,7 +101,7 @@ func (o *Options) validate() error {
 // opening serialises Open: the library reports progress and lines of a load to one place in the process.
 var opening sync.Mutex
 
-// Open loads the library, once in a process, and the model, and runs one step so that the first request finds everything
+// Open loads the library, once in a process, and the model, and runs some steps so that the first request finds everything
 // warm. An error about the weights is an *engine.LoadError; others are about the options or the library. The weights pass
 // weights.Inspect first: the library never opens a file that it refuses. Closing the executor frees the model and ends the
 // vocabulary too.
@@ -108,6 +111,9 @@ func Open(o Options) (*engine.Loaded, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
 	}
 	header, err := weights.Inspect(o.WeightsPath)
 	if err != nil {
@@ -132,12 +138,13 @@ func Open(o Options) (*engine.Loaded, error) {
 	v := newVocabulary(lib, m.handle, m.mostTokens(&o), o.Logger)
 	x.onClose = v.close
 	x.caps.Tools, x.caps.JSONObject = v.template.calls(), true
-	if err := x.warm(); err != nil {
+	took, err := x.warm(warmSteps(m.onGPU, &x.caps), o.Clock)
+	if err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	giveBack(o.WeightsPath)
 	info := engine.Info{Model: m.description(header.Name), ContextTokens: m.mostTokens(&o), Vocab: x.caps.Vocab, Caps: x.caps}
-	return &engine.Loaded{Executor: x, Vocabulary: v, Splitter: v.template.splitters(), Info: info}, nil
+	return &engine.Loaded{Executor: x, Vocabulary: v, Splitter: v.template.splitters(), Info: info, Warm: took}, nil
 }
 
 // open loads a model and makes its executor.

@@ -34,8 +34,9 @@ type embedder struct {
 	abort   *abort
 	pooling llama.PoolingType
 	vocab   int
-	width   int // of a vector
-	tokens  int // of one pass
+	width   int              // of a vector
+	tokens  int              // of one pass
+	begin   func(tokens int) // called before each pass, where set
 
 	context llama.Context // 0: there is none
 	memory  llama.Memory
@@ -52,6 +53,13 @@ func newEmbedder(o *Options, lib *library, m *model, a *abort) *embedder {
 	}
 	e.tokens = min(max(embedOutputs/(4*e.vocab)/leastEmbedTokens*leastEmbedTokens, leastEmbedTokens), mostEmbedTokens)
 	return e
+}
+
+// EachPass makes Embed call begin before each of its passes, with the tokens that it has.
+func (x *executor) EachPass(begin func(tokens int)) {
+	if x.embedder != nil {
+		x.embedder.begin = begin
+	}
 }
 
 // run returns the vectors of inputs. It works on as many of them at a time as the context has room for.
@@ -172,6 +180,9 @@ func (e *embedder) compute(ctx context.Context, inputs [][]engine.Token, pools [
 func (e *embedder) pass(ctx context.Context, places []place, pools []pool) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("embed: %w: %w", engine.ErrAborted, context.Cause(ctx))
+	}
+	if e.begin != nil {
+		e.begin(len(places))
 	}
 	code, err := e.abort.decode(ctx, e.context, e.batch)
 	switch {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/hybridgroup/yzma/pkg/llama"
+	"k8s.io/utils/clock"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
@@ -237,17 +239,24 @@ func (x *executor) takeBack(ctx context.Context, items []engine.Item) error {
 	return fmt.Errorf("%w: %w", engine.ErrAborted, context.Cause(ctx))
 }
 
-// warm runs one step, so that the weights are read and the graph is built before the first request.
-func (x *executor) warm() error {
-	tokens := make([]engine.Token, min(2, x.caps.Vocab))
-	for i := range tokens {
-		tokens[i] = engine.Token(i)
+// warm runs steps of so many tokens, so that the weights are read, the graph is built and the kernels of a GPU are compiled
+// before the first request. It returns how long the last of them took.
+func (x *executor) warm(steps []int, c clock.PassiveClock) (took time.Duration, err error) {
+	for _, n := range steps {
+		tokens := make([]engine.Token, n)
+		for i := range tokens {
+			tokens[i] = engine.Token(i % x.caps.Vocab)
+		}
+		begun := c.Now()
+		if _, err := x.Step(context.Background(), &engine.Batch{Items: []engine.Item{{Tokens: tokens, Logits: true}}}); err != nil {
+			return 0, fmt.Errorf("warm up with %d tokens: %w", n, err)
+		}
+		took = c.Since(begun)
+		if _, err := x.Step(context.Background(), &engine.Batch{KV: []engine.KVOp{{Kind: engine.KVDrop}}}); err != nil {
+			return 0, err
+		}
 	}
-	if _, err := x.Step(context.Background(), &engine.Batch{Items: []engine.Item{{Tokens: tokens, Logits: true}}}); err != nil {
-		return fmt.Errorf("warm up: %w", err)
-	}
-	_, err := x.Step(context.Background(), &engine.Batch{KV: []engine.KVOp{{Kind: engine.KVDrop}}})
-	return err
+	return took, nil
 }
 
 // Close implements engine.Executor. It may be called more than once.

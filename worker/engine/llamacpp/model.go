@@ -19,6 +19,19 @@ import (
 // aborted step loses less with smaller ones. A GPU is idle for part of a smaller one.
 const microTokens, microTokensGPU = 128, 512
 
+// warmTokens is the size of the step by which a CPU is timed: a whole one would hold the load up for seconds.
+const warmTokens = 16
+
+// warmSteps are the tokens of the steps that warm a model up: one as of a stream, and one as of a prompt. A GPU has the latter
+// twice, since the first compiles its kernels, and the last is timed.
+func warmSteps(onGPU bool, c *engine.Caps) []int {
+	if !onGPU {
+		return []int{1, warmTokens}
+	}
+	n := min(microTokensGPU, c.KVTokens, c.MaxStepTokens)
+	return []int{1, n, n}
+}
+
 // model is loaded weights.
 type model struct {
 	handle       llama.Model
