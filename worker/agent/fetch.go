@@ -113,9 +113,9 @@ func (a *agent) await(ctx context.Context, seen string, pause time.Duration) boo
 	return true
 }
 
-// fingerprint changes when the weights or the adapters that lie beside them may have.
+// fingerprint changes when the weights, the adapters that lie beside them or the container's memory may have.
 func (a *agent) fingerprint() string {
-	seen := fingerprint(a.o.WeightsDir, a.o.WeightsFile)
+	seen := fingerprint(a.o.WeightsDir, a.o.WeightsFile) + a.memory.fingerprint(&a.o)
 	list, _ := a.o.Adapters.list() // validated
 	for _, x := range list {
 		seen += fingerprint(filepath.Join(a.o.WeightsDir, filepath.Dir(x.File)), "")

@@ -39,6 +39,8 @@ type room struct {
 	bound bool
 	// free is what nobody uses of the GPU that has most of that.
 	free uint64
+	// swap is what the container may have beyond bytes before it is killed.
+	swap uint64
 }
 
 // fit reports the model's shape and refuses a model that has no room: the process would be killed for it, or the GPU's driver
@@ -112,6 +114,7 @@ func judge(s *modelfile.Shape, o memoryplan.Options, r room, t memoryplan.Terms)
 	what := *s
 	if r.gpus == 0 {
 		least.RuntimeBytes = processBytes
+		least.MemoryBytes += r.swap
 		what = weightless(s)
 	}
 	sure, err := memoryplan.New(&what, least)
@@ -126,13 +129,21 @@ func judge(s *modelfile.Shape, o memoryplan.Options, r room, t memoryplan.Terms)
 	switch {
 	case v.refused && r.gpus == 0:
 		v.says = fmt.Sprintf("the worker would be killed: its KV cache and buffers alone take %s, and the container's limit is %s; %s",
-			memoryplan.Size(sure.Devices[0].Total()), memoryplan.Size(r.bytes), v.says)
+			memoryplan.Size(sure.Devices[0].Total()), r.limit(), v.says)
 	case v.short && r.gpus == 0:
 		v.says += "; weights beyond the limit are read from the disk again with every step"
 	case !v.refused && r.gpus > 0 && r.free < r.bytes:
 		return occupied(s, o, least, r, t, v)
 	}
 	return v, nil
+}
+
+// limit is the container's limit for people.
+func (r *room) limit() string {
+	if r.swap == 0 {
+		return memoryplan.Size(r.bytes)
+	}
+	return memoryplan.Size(r.bytes) + " and " + memoryplan.Size(r.swap) + " of swap"
 }
 
 // occupied judges GPUs that would have room, but for what others use of them.
@@ -168,38 +179,56 @@ func weightless(s *modelfile.Shape) modelfile.Shape {
 func (m *memory) room(o *Options, layers int) room {
 	switch {
 	case o.GPU.Layers == 0:
-		root := m.root
-		if root == nil {
-			root = os.DirFS("/")
-		}
-		return containerRoom(root)
-	case o.GPU.Layers > 0 && o.GPU.Layers <= layers, m.gpus == nil:
-		return room{} // a part of the model, or unknown devices
+		return m.container()
+	case o.GPU.Layers > 0 && o.GPU.Layers <= layers, o.GPU.TensorSplit != "", m.gpus == nil:
+		return room{} // a part of the model, shares that are no plan's, or unknown devices
 	}
+	one := llamacpp.Split(o.GPU.Split) == llamacpp.SplitNone // whose number is the library's, and may be another here
 	r := room{bound: true}
 	for _, d := range m.gpus.Snapshot().Devices {
 		bytes, used := d.MemoryBytes, d.UsedBytes
 		if len(d.Parts) > 0 { // CUDA gives a process one part of a GPU
 			bytes, used = d.Parts[0].MemoryBytes, &d.Parts[0].UsedBytes
 		}
-		r.gpus++
-		r.bytes = max(r.bytes, bytes)
 		free := bytes
 		if used != nil {
 			free -= min(*used, bytes)
 		}
-		r.free = max(r.free, free)
-		if len(d.Parts) > 0 || llamacpp.Split(o.GPU.Split) == llamacpp.SplitNone {
+		switch {
+		case !one:
+			r.gpus, r.bytes, r.free = r.gpus+1, max(r.bytes, bytes), max(r.free, free)
+		case r.gpus == 0 || free > r.free:
+			r.gpus, r.bytes, r.free = 1, bytes, free
+		}
+		if len(d.Parts) > 0 {
 			break
 		}
 	}
 	return r
 }
 
+// fingerprint changes when the container's memory does: a pod may be resized while it runs.
+func (m *memory) fingerprint(o *Options) string {
+	if o.GPU.Layers != 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+v\n", m.container())
+}
+
+// container asks for the room of this process's container.
+func (m *memory) container() room {
+	if m.root == nil {
+		return containerRoom(os.DirFS("/"))
+	}
+	return containerRoom(m.root)
+}
+
 // containerRoom is the least of the limits of this process's control groups (version 2), or else the machine's memory, beyond
-// which nothing is sure.
+// which nothing is sure. What a group may swap counts towards what kills it; where that is all that the machine has, nothing
+// is sure either.
 func containerRoom(root fs.FS) room {
-	r := room{bytes: machineBytes(root)}
+	machine, swap := machineBytes(root, "MemTotal"), machineBytes(root, "SwapTotal")
+	r, killed := room{bytes: machine}, uint64(0) // 0: at no size that is known
 	own := ""
 	for line := range strings.Lines(text(root, "proc/self/cgroup")) {
 		if p, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
@@ -207,21 +236,37 @@ func containerRoom(root fs.FS) room {
 		}
 	}
 	for p := path.Clean("/" + own); ; p = path.Dir(p) {
-		limit, err := strconv.ParseUint(strings.TrimSpace(text(root, path.Join("sys/fs/cgroup", p, "memory.max"))), 10, 64)
-		if err == nil && (r.bytes == 0 || limit < r.bytes) { // "max", and no file, are no limit
-			r.bytes, r.bound = limit, true
+		if limit, limited := groupLimit(root, p, "memory.max"); limited && (machine == 0 || limit < machine) {
+			if r.bytes == 0 || limit < r.bytes {
+				r.bytes = limit
+			}
+			more, known := groupLimit(root, p, "memory.swap.max")
+			sum := limit + min(more, swap)
+			if (known || swap == 0) && (killed == 0 || sum < killed) {
+				killed = sum
+			}
 		}
 		if p == "/" {
-			return r
+			break
 		}
 	}
+	if r.bound = killed > 0; r.bound {
+		r.swap = killed - r.bytes
+	}
+	return r
 }
 
-// machineBytes is the machine's memory; 0: unknown.
-func machineBytes(root fs.FS) uint64 {
+// groupLimit reads a limit of a control group; "max", and no file, are none.
+func groupLimit(root fs.FS, group, name string) (uint64, bool) {
+	n, err := strconv.ParseUint(strings.TrimSpace(text(root, path.Join("sys/fs/cgroup", group, name))), 10, 64)
+	return n, err == nil
+}
+
+// machineBytes is a size of the machine, by its name in /proc/meminfo; 0: unknown.
+func machineBytes(root fs.FS, name string) uint64 {
 	for line := range strings.Lines(text(root, "proc/meminfo")) {
 		var kib uint64
-		if n, _ := fmt.Sscanf(line, "MemTotal: %d kB", &kib); n == 1 {
+		if n, _ := fmt.Sscanf(line, name+": %d kB", &kib); n == 1 {
 			return kib << 10
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 
@@ -40,6 +41,9 @@ func TestOnlyWhatCantWorkIsRefusedAndWhatMayBeTooMuchIsSaid(t *testing.T) {
 		short   bool
 		says    string
 	}{
+		"a cache that may be swapped out": {room{bytes: 4 * gib, bound: true, swap: 8 * gib}, 65536, false, true, "a worker needs"},
+		"a cache beyond limit and swap": {room{bytes: 4 * gib, bound: true, swap: 2 * gib}, 65536, true, true,
+			"and the container's limit is 4096 MiB and 2048 MiB of swap"},
 		"a container with room for all":                {room{bytes: 24 * gib, bound: true}, 8192, false, false, "a worker needs"},
 		"weights beyond the limit are only read again": {room{bytes: 4 * gib, bound: true}, 8192, false, true, "weights beyond the limit are read from the disk again"},
 		"a cache beyond the limit would kill": {room{bytes: 4 * gib, bound: true}, 65536, true, true,
@@ -85,11 +89,25 @@ func TestARefusalNamesWhatToChangeInTheObjects(t *testing.T) {
 }
 
 func TestTheRoomIsTheLeastLimitOfTheControlGroups(t *testing.T) {
-	const machine = "MemTotal:       16777216 kB\nMemFree: 1 kB\n"
+	const machine = "MemTotal:       16777216 kB\nMemFree: 1 kB\nSwapTotal: 0 kB\n"
+	const swaps = "MemTotal:       16777216 kB\nSwapTotal: 4194304 kB\n"
+	limits := func(meminfo, max, swap string) map[string]string {
+		return map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": max + "\n", "sys/fs/cgroup/memory.swap.max": swap + "\n"}
+	}
+	nested := limits(swaps, "max", "max")
+	nested["proc/self/cgroup"] = "0::/pod/box\n"
+	nested["sys/fs/cgroup/pod/memory.max"], nested["sys/fs/cgroup/pod/memory.swap.max"] = "4294967296", "0"
+	nested["sys/fs/cgroup/pod/box/memory.max"], nested["sys/fs/cgroup/pod/box/memory.swap.max"] = "2147483648", "max"
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  room
 	}{
+		"no swap for the group":                  {limits(swaps, "2147483648", "0"), room{bytes: 2 * gib, bound: true}},
+		"some swap":                              {limits(swaps, "2147483648", "1073741824"), room{bytes: 2 * gib, bound: true, swap: gib}},
+		"more swap than the machine has":         {limits(swaps, "2147483648", "99999999999999"), room{bytes: 2 * gib, bound: true, swap: 4 * gib}},
+		"any swap":                               {limits(swaps, "2147483648", "max"), room{bytes: 2 * gib}},
+		"any swap on a machine that has none":    {limits(machine, "2147483648", "max"), room{bytes: 2 * gib, bound: true}},
+		"any swap in a group that has a limit":   {nested, room{bytes: 2 * gib, bound: true, swap: 2 * gib}},
 		"a container":                            {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "2147483648\n"}, room{bytes: 2 * gib, bound: true}},
 		"no limit":                               {map[string]string{"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, room{bytes: 16 * gib}},
 		"no control groups":                      {map[string]string{}, room{bytes: 16 * gib}},
@@ -128,13 +146,15 @@ func TestTheRoomOfGPUsIsWhatTheyHave(t *testing.T) {
 		args []string
 		want room
 	}{
-		"one":                      {fixed{reading(24*gib, 0)}, nil, room{1, 24 * gib, true, 24 * gib}},
-		"several, some used":       {fixed{reading(24*gib, 20*gib), reading(24*gib, 4*gib)}, nil, room{2, 24 * gib, true, 20 * gib}},
-		"a part":                   {fixed{sliced}, nil, room{1, 40 * gib, true, 39 * gib}},
-		"use is unknown":           {fixed{unknown}, nil, room{1, 24 * gib, true, 24 * gib}},
-		"the model is on one":      {fixed{reading(24*gib, 0), reading(24*gib, 0)}, []string{"--gpu-split=none"}, room{1, 24 * gib, true, 24 * gib}},
+		"one":                      {fixed{reading(24*gib, 0)}, nil, room{gpus: 1, bytes: 24 * gib, bound: true, free: 24 * gib}},
+		"one of several":           {fixed{reading(24*gib, 20*gib), reading(80*gib, 0), reading(80*gib, 8*gib)}, []string{"--gpu-split=none", "--gpu-main=2"}, room{gpus: 1, bytes: 80 * gib, bound: true, free: 80 * gib}},
+		"shares by hand":           {fixed{reading(24*gib, 0), reading(80*gib, 0)}, []string{"--gpu-tensor-split=1,3"}, room{}},
+		"several, some used":       {fixed{reading(24*gib, 20*gib), reading(24*gib, 4*gib)}, nil, room{gpus: 2, bytes: 24 * gib, bound: true, free: 20 * gib}},
+		"a part":                   {fixed{sliced}, nil, room{gpus: 1, bytes: 40 * gib, bound: true, free: 39 * gib}},
+		"use is unknown":           {fixed{unknown}, nil, room{gpus: 1, bytes: 24 * gib, bound: true, free: 24 * gib}},
+		"the model is on one":      {fixed{reading(24*gib, 0), reading(24*gib, 0)}, []string{"--gpu-split=none"}, room{gpus: 1, bytes: 24 * gib, bound: true, free: 24 * gib}},
 		"a part of the model":      {fixed{reading(24*gib, 0)}, []string{"--gpu-layers=10"}, room{}},
-		"as many layers as it has": {fixed{reading(24*gib, 0)}, []string{"--gpu-layers=33"}, room{1, 24 * gib, true, 24 * gib}},
+		"as many layers as it has": {fixed{reading(24*gib, 0)}, []string{"--gpu-layers=33"}, room{gpus: 1, bytes: 24 * gib, bound: true, free: 24 * gib}},
 		"none":                     {nil, nil, room{bound: true}},
 	} {
 		o := parse(t, nil, append([]string{"--model=m", "--namespace=n", "--gpu-layers=-1"}, c.args...)...)
@@ -194,6 +214,27 @@ func TestAWorkerThatWouldBeKilledSaysSoInsteadAndReportsTheModelsShape(t *testin
 	if s, err := shape.Unpack(r.GetShape()); err != nil || len(s.Layers) != 4 || s.Architecture != "llama" || s.WeightBytes == 0 {
 		t.Errorf("the reported shape is %+v, %v", s, err)
 	}
+}
+
+// changing is a file system whose content a test replaces.
+type changing struct{ now atomic.Pointer[fstest.MapFS] }
+
+func (c *changing) Open(name string) (fs.File, error) { return c.now.Load().Open(name) }
+
+func TestAWorkerWithoutRoomLoadsWhenItsContainerIsResized(t *testing.T) {
+	small, large := limited("536870912"), limited("1073741824")
+	root := &changing{}
+	root.now.Store(&small)
+	p := startIn(t, root, device(sim.Options{Text: "x"}), func(o *Options) {
+		o.ContextTokens = 262144 // of 2 KiB each: 512 MiB
+		golden(t, o.WeightsDir)
+	})
+	waitFor(t, "the refusal", func() bool { return p.stage() == workerv1.Stage_STAGE_FAILED })
+	root.now.Store(&large)
+	waitFor(t, "the load", func() bool {
+		p.clock.Step(recheck)
+		return p.stage() == workerv1.Stage_STAGE_LOADED
+	})
 }
 
 func TestAWorkerWithRoomLoadsAndReportsTheModelsShape(t *testing.T) {
