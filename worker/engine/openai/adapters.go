@@ -98,10 +98,14 @@ func (d *Driver) adapting() (Kind, error) {
 
 // unload makes the server forget an adapter.
 func (d *Driver) unload(ctx context.Context, kind Kind, name string) error {
+	ctx, done := d.within(ctx, d.o.Warmup)
+	defer done()
 	return d.client.ask(ctx, http.MethodPost, servers[kind].dropAdapter, map[string]any{"lora_name": name}, nil, "adapter", name)
 }
 
 func (d *Driver) loadAdapter(ctx context.Context, kind Kind, a engine.Adapter) error {
+	ctx, done := d.within(ctx, d.o.Warmup)
+	defer done()
 	in := map[string]any{"lora_name": a.Name, "lora_path": a.Path}
 	err := d.client.ask(ctx, http.MethodPost, servers[kind].loadAdapter, in, nil, "adapter", "")
 	switch {
@@ -133,7 +137,7 @@ func (d *Driver) idle(ctx context.Context, name string) error {
 	}
 }
 
-// reload gives a server that was started anew its adapters back. One that it refuses is forgotten.
+// reload gives a server that was started anew its adapters back. Without them it does not serve.
 func (d *Driver) reload(ctx context.Context, kind Kind) error {
 	d.mu.Lock()
 	var all []engine.Adapter
@@ -142,18 +146,10 @@ func (d *Driver) reload(ctx context.Context, kind Kind) error {
 	}
 	d.mu.Unlock()
 	for _, a := range all {
-		step, done := d.within(ctx, d.o.Warmup)
 		// The same process may have it still, and refuses it a second time.
-		_ = d.unload(step, kind, a.Name)
-		err := d.loadAdapter(step, kind, a)
-		done()
-		if isInvalid(err) {
-			d.o.Log.Info("The engine refuses an adapter that it had before", "adapter", a.Name)
-			d.mu.Lock()
-			delete(d.adapters, a.Name)
-			d.mu.Unlock()
-		} else if err != nil {
-			return err
+		_ = d.unload(ctx, kind, a.Name)
+		if err := d.loadAdapter(ctx, kind, a); err != nil {
+			return fmt.Errorf("adapter %q: %w", a.Name, err)
 		}
 	}
 	return nil

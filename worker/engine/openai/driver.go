@@ -79,6 +79,7 @@ type Driver struct {
 	rates     rates
 	running   map[*call]struct{}
 	questions map[*question]struct{}
+	asked     int           // prompts that the server works at for them
 	ended     chan struct{} // closed and replaced when a request ends
 	draining  bool
 	closed    bool

@@ -41,10 +41,18 @@ func (d *Driver) question(ctx context.Context, id string) (context.Context, func
 	}, nil
 }
 
-// answer asks and reads the answer into out. A server that is to work through so many prompts for it may take the stall time
-// for each.
+// answer asks and reads the answer into out. The server may take the stall time for each of so many prompts, and for each that
+// it was asked for before and still works at.
 func (d *Driver) answer(ctx context.Context, prompts int, path string, in, out any, field string) error {
-	limit := time.Duration(prompts) * d.o.Stall
+	d.mu.Lock()
+	d.asked += prompts
+	limit := time.Duration(d.asked) * d.o.Stall
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.asked -= prompts
+	}()
 	patient, done := d.within(ctx, limit)
 	defer done()
 	err := d.client.ask(patient, http.MethodPost, path, in, out, field, "")

@@ -308,6 +308,48 @@ func TestAnAdapterThatAServerHasOfAnEarlierProcessIsLoadedAnew(t *testing.T) {
 	}
 }
 
+func TestAServerDoesNotServeUntilItHasItsAdaptersBack(t *testing.T) {
+	d := newDouble(t, "vllm")
+	loras(d)
+	w := watchIt(t, d, func(o *Options) { o.Adapters = true })
+	if err := w.LoadAdapter(context.Background(), engine.Adapter{Name: "one", Path: "/adapters/one"}); err != nil {
+		t.Fatal(err)
+	}
+	d.stop()
+	w.until("it is gone", func(s State) bool { return !s.Loaded })
+	d.change(func(d *double) {
+		d.paths["/v1/load_lora_adapter"] = func(w http.ResponseWriter, _ *http.Request, _ map[string]any) { w.WriteHeader(http.StatusBadRequest) }
+	})
+	d.start(d.addr)
+	tries := d.times("/v1/load_lora_adapter")
+	w.pass("it is tried again and again", func() bool { return d.times("/v1/load_lora_adapter") > tries+3 })
+	if s, _ := w.State(); s.Loaded || !strings.Contains(s.Message, `adapter "one"`) {
+		t.Errorf("the state is %+v", s)
+	}
+	d.change(func(d *double) { loras(d) })
+	w.until("it serves again", func(s State) bool { return s.Loaded })
+}
+
+func TestALoadOfAnAdapterThatNeverAnswersEnds(t *testing.T) {
+	d := newDouble(t, "vllm")
+	d.paths["/v1/unload_lora_adapter"] = func(http.ResponseWriter, *http.Request, map[string]any) {}
+	d.paths["/v1/load_lora_adapter"] = func(_ http.ResponseWriter, r *http.Request, _ map[string]any) { d.hang(r) }
+	w := watchIt(t, d, func(o *Options) { o.Adapters, o.Warmup = true, time.Minute })
+	ended := make(chan error, 1)
+	go func() { ended <- w.LoadAdapter(context.Background(), engine.Adapter{Name: "one", Path: "/one"}) }()
+	w.pass("the load ends", func() bool {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("it ended well")
+			}
+			return true
+		default:
+			return false
+		}
+	})
+}
+
 func TestAnAdapterLeavesWhenItsRequestsHaveEnded(t *testing.T) {
 	d := newDouble(t, "sglang")
 	loads := func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {}
