@@ -49,7 +49,13 @@ func TestATemplateWithoutAnEndIsRefused(t *testing.T) {
 		"a block that calls itself by a name it was kept under": {
 			"{% set ns = namespace() %}{% macro m() %}{% set ns.c = caller %}{% endmacro %}{% call m() %}{{ ns.c() }}{% endcall %}{{ ns.c() }}", "deep"},
 		"a bound that is dropped on the way": {
-			"{% macro f() %}{{ 'x'[f():] }}{% endmacro %}{{ f() }}", "deep"},
+			"{% macro f() %}{{ 'x'[f():] }}{% endmacro %}{{ 'x'[f():] }}", "deep"},
+		"conditions that leave no round": {
+			"{% for a in range(60000) %}{% for b in range(60000) if false %}{% endfor %}{% endfor %}", "rounds"},
+		"conditions of a loop that is recursive": {
+			"{%- for a in range(60000) -%}{%- for b in range(60000) if false recursive -%}{% endfor %}{% endfor %}", "rounds"},
+		"conditions that close a bracket of another": {
+			"{% for a in range(9) if 0][1] if 1 else [0 %}{% endfor %}", "don't match"},
 		"a bound that the template calls":    {"{% macro f() %}{{ ringfleet_leave() }}{{ f() }}{% endmacro %}{{ f() }}", "ringfleet_"},
 		"a bound that the template sets":     {"{% set ringfleet_enter = namespace %}", "ringfleet_"},
 		"a loop over the name of a bound":    {"{% for ringfleet_round in [namespace] %}{% endfor %}", "ringfleet_"},
@@ -108,6 +114,11 @@ func TestAGuardedTemplateSaysWhatItSays(t *testing.T) {
 		"{% raw %}{% for %}{% endraw %}{% for i in range(1, 6, 2) %}{{ i }}{% endfor %}":                                                     "{% for %}135",
 		strings.Repeat("- not (", 600):                                                                                                       strings.Repeat("- not (", 600),
 		"{% macro f(n, s='-') %}{{ n }}{{ s }}{{ caller() }}{% endmacro %}{% for i in range(60) %}{% call f(i) %};{% endcall %}{% endfor %}": sixty,
+		"{% for i in range(9) if i % 2 == 1 or i == 'if in' or i in [4] %}{{ i }}{% endfor %}":                                               "13457",
+		"{%- for i in [x if x else 1, 2] if i in (1 if i else 1, 3)-%}{{ i }}{% else %}e{% endfor %}":                                        "1",
+		"{% for i in [1, 2] if i > 1 recursive %}{{ i }}{% endfor %}":                                                                        "2",
+		"{% for i in [1, 2] if 'a' if i > 1 else '' %}{{ i }}{% endfor %}":                                                                   "2",
+		"{% raw %}{% endraw %}{%- for i in [1, 2] if i > 1 -%} {{ i }} {%- endfor -%}":                                                       "2",
 		"{% for i in range(3, 0, -1) %}{{ i }}{% endfor %}":                                                                                  "321",
 	} {
 		if got, err := newTemplate(source, "m", "", "").render(engine.Chat{Messages: []byte(paris)}); got != want || err != nil {

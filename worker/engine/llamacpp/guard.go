@@ -11,9 +11,10 @@ import (
 // A template comes with the weights and runs in this process, and its engine has no bounds of its own: what never ends keeps
 // a model from being loaded, and what recurses without end kills the process. So a template has bounds here.
 //
-// The bounds are on rounds and on depth. None is on memory: the engine gathers its texts itself, so 'a' * 20000000000, a text
-// that is joined to itself in a loop, or a list that is put into itself and then printed are bounded by the memory of the
-// container alone. The kernel or Go's runtime ends the process then, and Kubernetes starts it again.
+// The bounds are on rounds and on depth of calls. None is on memory: the engine gathers its texts and lists itself, so
+// 'a' * 20000000000, or a text that is joined to itself in a loop, is bounded by the memory of the container alone, whose end
+// is the end of the process. Nor is one on how deep values nest: a list that holds itself, or a million lists within each
+// other, end the process where they are printed or compared, as they take more than the gigabyte that Go gives a stack.
 const (
 	maxSource = 1 << 20 // bytes of a template; the longest released ones have some 30,000
 	maxCode   = 1 << 13 // bytes of a tag outside of its strings: an expression nests as deep as it is long
@@ -72,6 +73,9 @@ func guarded(source string) (string, error) {
 			out.WriteString(text + tag)
 			continue
 		}
+		if word == "for" {
+			tag = counted(tag)
+		}
 		out.WriteString(text + callOf(before[word]) + tag + callOf(behind[word]))
 		raw = word == "raw"
 		if blocks += opens(next.content, word); blocks > maxNest {
@@ -118,8 +122,12 @@ func within(t tag, word string) error {
 	if len(code) > maxCode {
 		return fmt.Errorf("the tag at byte %d has %d bytes outside of its strings, expected at most %d", t.start, len(code), maxCode)
 	}
-	if depth := nested(code); depth > maxNest {
+	depth, match := nested(code)
+	if depth > maxNest {
 		return fmt.Errorf("brackets nest %d deep in the tag at byte %d, expected at most %d", depth, t.start, maxNest)
+	}
+	if t.kind == '%' && word == "for" && !match {
+		return fmt.Errorf("the brackets of the loop at byte %d don't match", t.start)
 	}
 	// What a parameter is when it isn't given is evaluated before the body, and so before its bound. The engine cuts
 	// parameters at commas even within strings, so strings count as well.
@@ -130,19 +138,79 @@ func within(t tag, word string) error {
 	return nil
 }
 
-// nested is how deep the brackets of code nest.
-func nested(code string) int {
-	depth, most := 0, 0
+// nested is how deep the brackets of code nest, and whether as many are closed as are opened, none before.
+func nested(code string) (most int, match bool) {
+	depth, least := 0, 0
 	for _, c := range []byte(code) {
-		switch c {
-		case '(', '[', '{':
-			depth++
-		case ')', ']', '}':
-			depth--
-		}
-		most = max(most, depth)
+		depth += bracket(c)
+		most, least = max(most, depth), min(least, depth)
 	}
-	return most
+	return most, least == 0 && depth == 0
+}
+
+// bracket is by how much a byte of code opens or closes brackets.
+func bracket(c byte) int {
+	switch c {
+	case '(', '[', '{':
+		return 1
+	case ')', ']', '}':
+		return -1
+	}
+	return 0
+}
+
+// counted returns a loop whose condition, if it has one, counts as a round whenever it is tried. The engine tries it for all
+// items before the first round.
+func counted(loop string) string {
+	in := wordAt(loop, "in", 0)
+	if in < 0 {
+		return loop
+	}
+	at := wordAt(loop, "if", in+len("in"))
+	if at < 0 {
+		return loop
+	}
+	at += len("if")
+	end := wordAt(loop, "recursive", at)
+	if end < 0 {
+		end = len(strings.TrimRight(loop[:len(loop)-len("%}")], "-+"))
+	}
+	return loop[:at] + " [" + roundName + "(), " + loop[at:end] + "][1] " + loop[end:]
+}
+
+// wordAt is where the engine finds a word of a loop at or behind from: outside of strings and of brackets. -1: nowhere.
+func wordAt(loop, word string, from int) int {
+	var quote byte
+	depth := -1 // the loop's own brace is one
+	if from > 0 {
+		depth = 0
+	}
+	for i := from; i < len(loop); i++ {
+		switch c := loop[i]; {
+		case quote != 0 && c == '\\':
+			i++
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote != 0:
+		case c == '\'' || c == '"':
+			quote = c
+		default:
+			depth += bracket(c)
+			if depth == 0 && strings.HasPrefix(loop[i:], word) && !isName(loop, i-1) && !isName(loop, i+len(word)) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// isName reports whether the byte at i can be of a name.
+func isName(s string, i int) bool {
+	if i < 0 || i >= len(s) {
+		return false
+	}
+	c := s[i]
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
 // unquoted is content without what is in its strings.

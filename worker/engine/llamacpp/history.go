@@ -204,7 +204,6 @@ func deal(calls, results []jinja.Value) (byCall [][]jinja.Value, rest []jinja.Va
 			place[textOf(call.AsDict(), "id")] = n
 		}
 	}
-	delete(place, "")
 	var unnamed []jinja.Value
 	for _, r := range results {
 		id := textOf(r.AsDict(), "tool_call_id")
