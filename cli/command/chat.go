@@ -34,7 +34,7 @@ func chatCommand(c *cluster, s Streams) *cobra.Command {
 			"answer as it comes. Without a prompt, a conversation: one line a turn, an empty line or Ctrl-D ends it; " +
 			"a turn that fails is left out of it. " +
 			"With - as the prompt, the prompt is read from standard input.",
-		Example: "  kubectl ringfleet chat smollm2 Which city is the capital of France?\n" +
+		Example: "  kubectl ringfleet chat smollm2 Tell me the name of the capital of France.\n" +
 			"  kubectl ringfleet chat smollm2\n" +
 			"  kubectl ringfleet chat smollm2 - < question.txt",
 		Args:              cobra.MinimumNArgs(1),

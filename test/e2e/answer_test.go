@@ -29,7 +29,7 @@ func TestAModelAnswersOverTwoWorkers(t *testing.T) {
 	t.Run("it knows the capital of France, at once and as a stream", func(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			for _, name := range []string{"org/Tiny-1.0", "tiny-alias"} {
-				o := post(t.Context(), url, question{model: name, prompt: "Which city is the capital of France?", stream: stream, maxTokens: 32}, nil)
+				o := post(t.Context(), url, question{model: name, prompt: "Tell me the name of the capital of France.", stream: stream, maxTokens: 32}, nil)
 				if !o.good() || o.done != stream || !strings.Contains(o.text, "Paris") {
 					t.Errorf("stream %t, model %s: %s, text %q", stream, name, o, o.text)
 				}

@@ -85,7 +85,7 @@ func TestAnEngineInAContainerOfItsOwn(t *testing.T) {
 			m := model(t, ns, c.name, func(m *v1alpha1.InferenceModel) { m.Spec.Engine, m.Spec.Weights.File = c.engine, file })
 			untilReady(t, m)
 			url := base(t, ns)
-			if o := post(t.Context(), url, question{model: c.name, prompt: "Which city is the capital of France?", maxTokens: 30}, nil); !o.good() || !strings.Contains(o.text, "Paris") {
+			if o := post(t.Context(), url, question{model: c.name, prompt: "Tell me the name of the capital of France.", maxTokens: 30}, nil); !o.good() || !strings.Contains(o.text, "Paris") {
 				t.Fatalf("the answer: %s", o)
 			}
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil {

@@ -22,7 +22,7 @@ func plugin(t *testing.T, stdin string, args ...string) (out, errs string, err e
 }
 
 func usePlugin(t *testing.T, m *v1alpha1.InferenceModel) {
-	const ask = "Which city is the capital of France?"
+	const ask = "Tell me the name of the capital of France."
 	for name, c := range map[string]struct {
 		stdin string
 		args  []string

@@ -25,7 +25,8 @@ const (
 	Namespace       = "default" // of the model
 	Sample          = "config/samples/smollm2.yaml"
 	Model           = "smollm2" // the object's name
-	Prompt          = "Which city is the capital of France?"
+	// Prompt is one that the demo model answers alike on every CPU: by the kernels of some it takes others for a riddle.
+	Prompt = "Tell me the name of the capital of France."
 )
 
 // Demo is one run.
