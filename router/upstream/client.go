@@ -172,11 +172,19 @@ func (c *Client) release(w placement.Worker, p *peer) {
 // maxReceive is the most bytes of a worker's message: 2048 vectors of 4096 numbers, and what is around them.
 const maxReceive = 32<<20 + 64<<10
 
+// How many bytes a worker may send ahead on a stream and on a connection. Sizes that gRPC does not adapt: to adapt them it
+// asks for an echo of each message, and a stream has a message for each token.
+const (
+	streamWindow     = 64 << 10
+	connectionWindow = 1 << 20
+)
+
 // dial makes a connection, which opens with its first call. A worker that is back is tried within a second.
 func (c *Client) dial(w placement.Worker) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+w.Address,
 		grpc.WithTransportCredentials(c.options.Credentials),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connectionWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReceive)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)

@@ -13,12 +13,15 @@ import (
 )
 
 const (
-	// prompt is of so many tokens, and steps so many are decoded after it, in every sequence.
+	// prompt is of so many tokens, and steps so many are decoded after it at least, in every sequence.
 	prompt = 16
 	steps  = 32
 )
 
 var sizes = []int{1, 2, 4, 8, 16}
+
+// length is how many steps n sequences decode: few sequences more of them, so that each measure lasts a second at least.
+func length(n int) int { return max(4*steps/n, steps) }
 
 // decode compares the worker with llama-batched-bench at several sizes: tokens a second while all sequences run, and the
 // processor time of a token. The worker chooses tokens, makes text of them and sends it; the other does neither. In every
@@ -70,8 +73,8 @@ func (r *Rig) fill(ctx context.Context) error {
 func at(what string, n int) string { return fmt.Sprint(what, " ", n) }
 
 func (r *Rig) workerDecodes(ctx context.Context, s series, name string, w *peers.Worker, n int) error {
-	requests := r.corpus.Requests(n, nil, prompt, steps+1) // the first token comes of the prompt
-	m := &meter{read: w.CPU, streams: n, last: steps + 1}
+	requests := r.corpus.Requests(n, nil, prompt, length(n)+1) // the first token comes of the prompt
+	m := &meter{read: w.CPU, streams: n, last: length(n) + 1}
 	for i := range requests {
 		requests[i].Each = m.stream()
 	}
@@ -136,7 +139,7 @@ func (m *meter) share() (float64, error) {
 }
 
 func (r *Rig) batchedDecodes(ctx context.Context, s series, n int, unified bool) error {
-	p, err := peers.Batched{Sequences: n, Prompt: prompt, Steps: steps, Unified: unified}.Run(ctx, r.Programs)
+	p, err := peers.Batched{Sequences: n, Prompt: prompt, Steps: length(n), Unified: unified}.Run(ctx, r.Programs)
 	if err != nil {
 		return err
 	}
@@ -150,7 +153,7 @@ func (r *Rig) batchedDecodes(ctx context.Context, s series, n int, unified bool)
 }
 
 func (r *Rig) serverDecodes(ctx context.Context, s series, n int) error {
-	answers, err := peers.Crowd(ctx, r.llama, r.corpus.Requests(n, nil, prompt, steps+1))
+	answers, err := peers.Crowd(ctx, r.llama, r.corpus.Requests(n, nil, prompt, length(n)+1))
 	s.add(at("llama-server", n), timeline.Decode(answers))
 	return err
 }
@@ -206,7 +209,7 @@ func (r *Rig) vllm(ctx context.Context) ([]pairs.Row, error) {
 	}
 	var out []pairs.Row
 	for _, n := range sizes {
-		answers, err := peers.Crowd(ctx, server, r.corpus.Requests(n, nil, prompt, steps+1))
+		answers, err := peers.Crowd(ctx, server, r.corpus.Requests(n, nil, prompt, length(n)+1))
 		if err != nil {
 			return out, fmt.Errorf("%s: %w", sequences(n), err)
 		}

@@ -53,6 +53,7 @@ func StartWorker(ctx context.Context, f *Fleet, p programs.Programs, flags ...st
 	w := &Worker{Process: run}
 	w.conn, err = grpc.NewClient("passthrough:///"+address[0], grpc.WithTransportCredentials(f.router),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(1<<20), // as routers have them
 		grpc.WithConnectParams(grpc.ConnectParams{
 			MinConnectTimeout: 10 * time.Second, Backoff: backoff.Config{BaseDelay: glance, Multiplier: 1, MaxDelay: glance},
 		}))
