@@ -3,7 +3,6 @@ package command
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,180 +20,59 @@ type model struct {
 	from   string // what the sizes were read from, for people
 }
 
-// Names of files in a repository of Hugging Face.
-const (
-	configName = "config.json"
-	indexName  = "model.safetensors.index.json"
-)
-
-// maxText is the most bytes of a JSON file that are read.
-const maxText = 64 << 20
-
 // readModel reads the heads of the files that path leads to.
 func readModel(path string) (model, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return model{}, fmt.Errorf("read the model: %w", err)
 	}
-	if info.IsDir() {
-		return readFolder(path)
-	}
-	dir := filepath.Dir(path)
+	dir, config := filepath.Dir(path), modelfile.ConfigName
+	var r *modelfile.Reading
 	switch name := filepath.Base(path); {
+	case info.IsDir():
+		dir = path
+		r, err = modelfile.FolderShape(os.DirFS(dir))
 	case strings.EqualFold(filepath.Ext(name), ".gguf"):
-		return readGGUF(path)
-	case name == configName, name == indexName, filepath.Ext(name) == ".safetensors":
-		return readRepository(dir, configName)
+		r, err = modelfile.FileShape(os.DirFS(dir), name)
+	case name == modelfile.IndexName, filepath.Ext(name) == ".safetensors":
+		r, err = modelfile.RepositoryShape(os.DirFS(dir), config)
 	case filepath.Ext(name) == ".json":
-		return readRepository(dir, name)
+		config = name
+		r, err = modelfile.RepositoryShape(os.DirFS(dir), config)
+	default:
+		return model{}, fmt.Errorf("read the model: %s is no GGUF file, %s, safetensors file or index", path, config)
 	}
-	return model{}, fmt.Errorf("read the model: %s is no GGUF file, %s, safetensors file or index", path, configName)
-}
-
-// readFolder reads a repository of Hugging Face, or the only GGUF model of a folder.
-func readFolder(dir string) (model, error) {
-	if _, err := os.Stat(filepath.Join(dir, configName)); err == nil {
-		return readRepository(dir, configName)
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.gguf"))
 	if err != nil {
-		return model{}, fmt.Errorf("read the model: %w", err)
+		return model{}, explain(dir, err)
 	}
-	var found []string
-	for _, f := range files {
-		if _, part := modelfile.PartName(f, 1); part || !strings.Contains(filepath.Base(f), "-of-") {
-			found = append(found, f)
-		}
+	if r.GGUF {
+		return model{name: orElse(r.Name, r.From), engine: memoryplan.LlamaCpp, shape: r.Shape, from: r.From}, nil
 	}
-	if len(found) != 1 {
-		return model{}, fmt.Errorf("read the model: the folder %s has no %s, and %d GGUF models, expected one", dir, configName, len(found))
-	}
-	return readGGUF(found[0])
-}
-
-// readGGUF reads a GGUF file and its further parts.
-func readGGUF(path string) (model, error) {
-	first, err := readHead(path, modelfile.ReadGGUF)
-	if err != nil {
-		return model{}, err
-	}
-	parts := []*modelfile.GGUF{first}
-	for i := 2; i <= first.Parts; i++ {
-		next, ok := modelfile.PartName(path, i)
-		if !ok {
-			return model{}, fmt.Errorf("read the model: %s is one of %d parts; name the first, which ends in -00001-of-%05d.gguf", path, first.Parts, first.Parts)
-		}
-		g, err := readHead(next, modelfile.ReadGGUF)
+	title := strings.TrimSuffix(config, filepath.Ext(config))
+	if config == modelfile.ConfigName {
+		folder, err := filepath.Abs(dir)
 		if err != nil {
-			return model{}, err
+			return model{}, fmt.Errorf("read the model: %w", err)
 		}
-		parts = append(parts, g)
+		title = filepath.Base(folder)
 	}
-	s, err := modelfile.GGUFShape(parts...)
-	if err != nil {
-		return model{}, explain(path, err)
-	}
-	return model{name: orElse(s.Name, filepath.Base(path)), engine: memoryplan.LlamaCpp, shape: s, from: filepath.Base(path)}, nil
+	return model{name: orElse(r.Name, title), engine: memoryplan.VLLM, shape: r.Shape, from: r.From}, nil
 }
 
-// readRepository reads a config.json and, for the size of the weights, what lies beside it.
-func readRepository(dir, name string) (model, error) {
-	path := filepath.Join(dir, name)
-	raw, err := readText(path)
-	if err != nil {
-		return model{}, err
-	}
-	bytes, from, err := weightBytes(dir)
-	if err != nil {
-		return model{}, err
-	}
-	s, err := modelfile.ConfigShape(raw, bytes)
-	if err != nil {
-		return model{}, explain(path, err)
-	}
-	if s.Counted {
-		from = name
-	}
-	folder, err := filepath.Abs(dir)
-	if err != nil {
-		return model{}, fmt.Errorf("read the model: %w", err)
-	}
-	title := filepath.Base(folder)
-	if name != configName {
-		title = strings.TrimSuffix(name, filepath.Ext(name))
-	}
-	return model{name: orElse(s.Name, title), engine: memoryplan.VLLM, shape: s, from: from}, nil
-}
-
-// weightBytes adds up the tensors of the safetensors files in dir, or reads the sum from their index; 0 without either.
-func weightBytes(dir string) (total uint64, from string, err error) {
-	raw, err := readText(filepath.Join(dir, indexName))
-	switch {
-	case err == nil:
-		total, _, err = modelfile.IndexBytes(raw)
-		if err != nil {
-			return 0, "", explain(filepath.Join(dir, indexName), err)
-		}
-		return total, indexName, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		return 0, "", err
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
-	if err != nil {
-		return 0, "", fmt.Errorf("read the model: %w", err)
-	}
-	for _, f := range files {
-		s, err := readHead(f, modelfile.ReadSafetensors)
-		if err != nil {
-			return 0, "", err
-		}
-		for _, t := range s.Tensors {
-			total += t.Bytes
-		}
-	}
-	return total, count(len(files), "safetensors file", "safetensors files"), nil
-}
-
-// readHead opens a file and reads its head.
-func readHead[T any](path string, read func(io.ReaderAt, int64) (T, error)) (head T, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return head, fmt.Errorf("read the model: %w", err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return head, fmt.Errorf("read the model: %w", err)
-	}
-	if head, err = read(f, info.Size()); err != nil {
-		return head, explain(path, err)
-	}
-	return head, nil
-}
-
-func readText(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the model: %w", err)
-	}
-	defer f.Close()
-	raw, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read the model: %w", err)
-	case len(raw) > maxText:
-		return nil, fmt.Errorf("read the model: %s has more than %d bytes", path, maxText)
-	}
-	return raw, nil
-}
-
-// explain puts the file's name into an error of modelfile.
-func explain(path string, err error) error {
+// explain puts the path of the file, or of its folder, into an error of modelfile.
+func explain(dir string, err error) error {
+	var file *modelfile.FileError
 	var refused *modelfile.Error
-	if errors.As(err, &refused) {
-		return fmt.Errorf("read the model: %s %s", path, refused.Says)
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &file) && errors.As(err, &refused):
+		return fmt.Errorf("read the model: %s %s", filepath.Join(dir, file.Name), refused.Says)
+	case errors.As(err, &file):
+		return fmt.Errorf("read the model: %s: %w", filepath.Join(dir, file.Name), file.Err)
+	case errors.As(err, &path):
+		return fmt.Errorf("read the model: %w", &fs.PathError{Op: path.Op, Path: filepath.Join(dir, path.Path), Err: path.Err})
 	}
-	return fmt.Errorf("read the model: %s: %w", path, err)
+	return fmt.Errorf("read the model: %s: %w", dir, err)
 }
 
 func orElse(s, otherwise string) string {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ringfleet/ringfleet/api/modelfile"
 	"github.com/ringfleet/ringfleet/api/modelfile/ggufgen"
 )
 
@@ -84,11 +85,11 @@ func TestTheManualShowsWhatIsPrinted(t *testing.T) {
 func repository(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	config, err := os.ReadFile(filepath.Join(llama70, configName))
+	config, err := os.ReadFile(filepath.Join(llama70, modelfile.ConfigName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	files[configName] = string(config)
+	files[modelfile.ConfigName] = string(config)
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -103,12 +104,13 @@ func safetensors(elements int) string {
 }
 
 func TestTheSizeOfTheWeightsIsReadWhereItCanBe(t *testing.T) {
-	indexed := repository(t, map[string]string{indexName: `{"metadata": {"total_size": 70000000000}, "weight_map": {}}`})
+	indexed := repository(t, map[string]string{modelfile.IndexName: `{"metadata": {"total_size": 70000000000}, "weight_map": {}}`})
 	tensors := repository(t, map[string]string{"a.safetensors": safetensors(1000), "b.safetensors": safetensors(500)})
 	for name, c := range map[string]struct{ path, says string }{
-		"an index":           {filepath.Join(indexed, indexName), "70.0 GB of BF16 as read from model.safetensors.index.json"},
+		"an index":           {filepath.Join(indexed, modelfile.IndexName), "70.0 GB of BF16 as read from model.safetensors.index.json"},
 		"a folder with one":  {indexed, "70.0 GB of BF16 as read from model.safetensors.index.json"},
 		"safetensors files":  {filepath.Join(tensors, "a.safetensors"), "0.0 GB of BF16 as read from 2 safetensors files"},
+		"one whole file":     {repository(t, map[string]string{"model.safetensors": safetensors(1000), "consolidated.safetensors": safetensors(1000)}), "as read from 1 safetensors file"},
 		"a config alone":     {llama70, "141.1 GB of BF16 worked out from config.json"},
 		"a folder with GGUF": {filepath.Dir(gguf(t, ggufgen.Golden(), "g.gguf")), "Golden: 3.0 M parameters, 0.0 GB of Q8_0 as read from g.gguf"},
 	} {

@@ -288,7 +288,7 @@ func (a *agent) describeBeside() {
 	if at == "" {
 		at = filepath.Join(a.o.WeightsDir, a.o.WeightsFile)
 	}
-	var s *modelfile.Shape
+	var s *modelfile.Reading
 	var err error
 	if isFolder(at) {
 		s, err = modelfile.FolderShape(os.DirFS(at))
@@ -302,5 +302,5 @@ func (a *agent) describeBeside() {
 		a.log.Info("The model's shape can't be read; the engine plans its memory itself", "message", err.Error())
 		return
 	}
-	a.state.describe(shape.Pack(s))
+	a.state.describe(shape.Pack(s.Shape))
 }
