@@ -118,11 +118,10 @@ func opens(content, word string) int {
 
 // within returns why a tag, if it is a statement that begins with word, is out of bounds.
 func within(t tag, word string) error {
-	code := unquoted(t.content)
-	if len(code) > maxCode {
-		return fmt.Errorf("the tag at byte %d has %d bytes outside of its strings, expected at most %d", t.start, len(code), maxCode)
+	bytes, depth, match := measure(t.content)
+	if bytes > maxCode {
+		return fmt.Errorf("the tag at byte %d has %d bytes outside of its strings, expected at most %d", t.start, bytes, maxCode)
 	}
-	depth, match := nested(code)
 	if depth > maxNest {
 		return fmt.Errorf("brackets nest %d deep in the tag at byte %d, expected at most %d", depth, t.start, maxNest)
 	}
@@ -138,14 +137,16 @@ func within(t tag, word string) error {
 	return nil
 }
 
-// nested is how deep the brackets of code nest, and whether as many are closed as are opened, none before.
-func nested(code string) (most int, match bool) {
+// measure returns how many bytes of code are in no string, how deep its brackets nest, and whether as many are closed as are
+// opened, none before.
+func measure(code string) (bytes, most int, match bool) {
 	depth, least := 0, 0
-	for _, c := range []byte(code) {
+	for _, c := range unquoted(code, 0) {
+		bytes++
 		depth += bracket(c)
 		most, least = max(most, depth), min(least, depth)
 	}
-	return most, least == 0 && depth == 0
+	return bytes, most, least == 0 && depth == 0
 }
 
 // bracket is by how much a byte of code opens or closes brackets.
@@ -180,25 +181,14 @@ func counted(loop string) string {
 
 // wordAt is where the engine finds a word of a loop at or behind from: outside of strings and of brackets. -1: nowhere.
 func wordAt(loop, word string, from int) int {
-	var quote byte
 	depth := -1 // the loop's own brace is one
 	if from > 0 {
 		depth = 0
 	}
-	for i := from; i < len(loop); i++ {
-		switch c := loop[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote != 0:
-		case c == '\'' || c == '"':
-			quote = c
-		default:
-			depth += bracket(c)
-			if depth == 0 && strings.HasPrefix(loop[i:], word) && !isName(loop, i-1) && !isName(loop, i+len(word)) {
-				return i
-			}
+	for i, c := range unquoted(loop, from) {
+		depth += bracket(c)
+		if depth == 0 && strings.HasPrefix(loop[i:], word) && !isName(loop, i-1) && !isName(loop, i+len(word)) {
+			return i
 		}
 	}
 	return -1
@@ -211,26 +201,6 @@ func isName(s string, i int) bool {
 	}
 	c := s[i]
 	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-}
-
-// unquoted is content without what is in its strings.
-func unquoted(content string) string {
-	var out strings.Builder
-	var quote byte
-	for i := 0; i < len(content); i++ {
-		switch c := content[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote != 0:
-		case c == '\'' || c == '"':
-			quote = c
-		default:
-			out.WriteByte(c)
-		}
-	}
-	return out.String()
 }
 
 // boundError says which bound a rendering has gone beyond.

@@ -1,6 +1,9 @@
 package llamacpp
 
-import "strings"
+import (
+	"iter"
+	"strings"
+)
 
 // tag is a piece of a template that is no text.
 type tag struct {
@@ -106,19 +109,36 @@ func nextTag(source string, from int) (t tag, found, ok bool) {
 
 // closed returns where closing stands behind from, outside of strings where there are any; -1: nowhere.
 func closed(source string, from int, closing string, strs bool) int {
-	var quote byte
-	for i := from; i < len(source); i++ {
-		switch c := source[i]; {
-		case quote != 0 && c == '\\':
-			i++
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote != 0:
-		case strs && (c == '\'' || c == '"'):
-			quote = c
-		case strings.HasPrefix(source[i:], closing):
+	if !strs {
+		if at := strings.Index(source[from:], closing); at >= 0 {
+			return from + at
+		}
+		return -1
+	}
+	for i := range unquoted(source, from) {
+		if strings.HasPrefix(source[i:], closing) {
 			return i
 		}
 	}
 	return -1
+}
+
+// unquoted goes over the bytes of code, and their places, from a place on that is in no string, and leaves out strings.
+func unquoted(code string, from int) iter.Seq2[int, byte] {
+	return func(yield func(int, byte) bool) {
+		var quote byte
+		for i := from; i < len(code); i++ {
+			switch c := code[i]; {
+			case quote != 0 && c == '\\':
+				i++
+			case quote != 0 && c == quote:
+				quote = 0
+			case quote != 0:
+			case c == '\'' || c == '"':
+				quote = c
+			case !yield(i, c):
+				return
+			}
+		}
+	}
 }
