@@ -120,9 +120,6 @@ func (s *scheduler) embed(ctx context.Context) (bool, error) {
 
 	part, tokens := e.part(s.limits.stepTokens)
 	s.begin(tokens)
-	if p, ok := s.loaded.Executor.(passing); ok {
-		p.EachPass(s.begin)
-	}
 	vectors, err := s.loaded.Executor.(engine.Embedder).Embed(partCtx, part)
 	s.opts.Progress.end()
 

@@ -61,6 +61,9 @@ func New(loaded *engine.Loaded, o Options) (engine.Engine, error) {
 		wake: make(chan struct{}, 1), stop: cancel, done: make(chan struct{}), desks: make(chan struct{}, desks),
 		state: newState(l, loaded.Vocabulary), gather: gather{window: o.Gather}, changed: make(chan struct{}),
 	}
+	if p, ok := loaded.Executor.(passing); ok {
+		p.EachPass(s.begin)
+	}
 	go s.run(ctx)
 	return s, nil
 }
