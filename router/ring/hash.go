@@ -2,6 +2,7 @@ package ring
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -18,12 +19,21 @@ func appendNode(b []byte, member string, i int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(i))
 }
 
-// version is a hash of the sorted members, each with its length before it, and of the number of virtual nodes.
-func version(members []string, virtualNodes int) uint64 {
+// version is a hash of the number of virtual nodes and of the sorted members, each with its length before it. Unless
+// all weigh 100, all weights follow, after a number that is no name's length.
+func version(members []Member, virtualNodes int) uint64 {
 	b := binary.BigEndian.AppendUint32(nil, uint32(virtualNodes))
+	even := true
 	for _, m := range members {
-		b = binary.BigEndian.AppendUint32(b, uint32(len(m)))
-		b = append(b, m...)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(m.Name)))
+		b = append(b, m.Name...)
+		even = even && m.Weight == evenWeight
+	}
+	if !even {
+		b = binary.BigEndian.AppendUint32(b, math.MaxUint32)
+		for _, m := range members {
+			b = binary.BigEndian.AppendUint32(b, uint32(m.Weight))
+		}
 	}
 	return xxhash.Sum64(b)
 }

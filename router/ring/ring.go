@@ -1,114 +1,143 @@
-// Package ring maps keys to members by consistent hashing: 2³² positions, a number of virtual nodes for each member,
-// and the first virtual node at or after a key's position owns the key. A ring is an immutable value and a pure
-// function of its members, so equal sets give equal owners in every process and every release; adding a member moves
-// keys only to it, removing one moves only its own. A member is a name (routers use the pod's, which outlives restarts
-// of its container). The package knows nothing of health or load: who is a member is package heartbeat's verdict.
+// Package ring maps keys to members by consistent hashing: 2³² positions, points (virtual nodes) for each member by its
+// weight, and the first point at or after a key's position owns the key. A ring is an immutable value and a pure
+// function of its members, so equal sets give equal owners in every process and every release, however a process came
+// to the set; a member that joins takes keys from others only for itself, one that leaves gives up only its own. A
+// member is a name (routers use the pod's, which outlives restarts of its container). The package knows nothing of
+// health or load: who is a member is package heartbeat's verdict.
 package ring
 
 import (
-	"cmp"
 	"iter"
-	"math/bits"
 	"slices"
+	"strings"
 )
 
-// DefaultVirtualNodes is how many virtual nodes a member has when nothing else is asked for.
-const DefaultVirtualNodes = 150
+const (
+	// DefaultVirtualNodes is how many points a member of weight 100 has when nothing else is asked for.
+	DefaultVirtualNodes = 150
+	// MaxWeight is the largest weight; it bounds the memory that one member can ask for.
+	MaxWeight = 1000
 
-// Ring never changes; New makes another one. The zero Ring and a nil one have no members.
+	evenWeight = 100
+)
+
+// Member is a name on the ring, with its share of points.
+type Member struct {
+	Name string
+	// Weight is the member's number of points in per cent of the ring's virtual nodes, rounded down, but one at least.
+	// Less than 1 means 100, more than MaxWeight means MaxWeight.
+	Weight int
+}
+
+// points is how many points a member has whose weight is from 1 to MaxWeight.
+func (m Member) points(virtualNodes int) int { return max(1, virtualNodes*m.Weight/evenWeight) }
+
+// Ring never changes; New and Change make others. The zero Ring and a nil one have no members.
 type Ring struct {
-	members []string // sorted, distinct
-	points  []point  // sorted by position, then member
-	// first[b] is the index of the first point in bucket b or after it; a position's bucket is its upper bits.
-	first   []uint32
-	shift   uint
-	version uint64
+	members      []Member // as canonical returns them
+	points       []point  // sorted
+	buckets      buckets  // of points
+	virtualNodes int
+	version      uint64
 }
 
-// point is one virtual node.
-type point struct {
-	position uint32
-	member   uint32 // index into members
-}
-
-// New returns the ring of members, in any order and with repetitions, with virtualNodes points for each;
-// DefaultVirtualNodes when that is less than one. Where two members' points collide, the smaller name has the position.
-func New(members []string, virtualNodes int) *Ring {
+// New returns the ring of members, in any order, with virtualNodes points for each of weight 100; DefaultVirtualNodes
+// when that is less than one. Of a name that comes more than once the first counts. Where points of two members have
+// one position, it is the smaller name's.
+func New(members []Member, virtualNodes int) *Ring {
 	if virtualNodes < 1 {
 		virtualNodes = DefaultVirtualNodes
 	}
-	sorted := slices.Clone(members)
-	slices.Sort(sorted)
-	sorted = slices.Compact(sorted)
-	r := &Ring{members: sorted, version: version(sorted, virtualNodes)}
-	r.points = make([]point, 0, len(sorted)*virtualNodes)
-	var buf []byte
-	for m, name := range sorted {
-		for i := range virtualNodes {
-			buf = appendNode(buf[:0], name, i)
-			r.points = append(r.points, point{position(buf), uint32(m)})
-		}
+	r := &Ring{members: canonical(members), virtualNodes: virtualNodes}
+	r.version = version(r.members, virtualNodes)
+	points := make([]point, 0, r.size())
+	for i, m := range r.members {
+		points = appendPoints(points, m, i, virtualNodes)
 	}
-	slices.SortFunc(r.points, func(a, b point) int {
-		return cmp.Or(cmp.Compare(a.position, b.position), cmp.Compare(a.member, b.member))
-	})
-	r.index()
+	r.points, r.buckets = arrange(points)
 	return r
 }
 
-// index cuts the ring into at least as many buckets as there are points, so that a lookup passes about one of them.
-func (r *Ring) index() {
-	width := uint(bits.Len(uint(len(r.points))))
-	r.shift = 32 - width
-	r.first = make([]uint32, 1<<width)
-	next := 0
-	for b := range r.first {
-		for next < len(r.points) && r.points[next].position>>r.shift < uint32(b) {
-			next++
+// canonical returns members sorted by name, each name once, with weights from 1 to MaxWeight.
+func canonical(members []Member) []Member {
+	sorted := slices.Clone(members)
+	slices.SortStableFunc(sorted, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	sorted = slices.CompactFunc(sorted, func(a, b Member) bool { return a.Name == b.Name })
+	for i := range sorted {
+		if sorted[i].Weight < 1 {
+			sorted[i].Weight = evenWeight
 		}
-		r.first[b] = uint32(next)
+		sorted[i].Weight = min(sorted[i].Weight, MaxWeight)
 	}
+	return sorted
 }
 
-// Owner returns the member that owns key; false when the ring is empty.
+// size is how many points the members have together.
+func (r *Ring) size() int {
+	n := 0
+	for _, m := range r.members {
+		n += m.points(r.virtualNodes)
+	}
+	return n
+}
+
+// Owner returns the name of the member that owns key; false when the ring is empty.
 func (r *Ring) Owner(key []byte) (string, bool) {
 	if r.Len() == 0 {
 		return "", false
 	}
-	return r.members[r.points[r.find(position(key))].member], true
+	return r.members[r.points[r.find(position(key))].member()].Name, true
 }
 
-// Walk yields every member once, in the order in which their virtual nodes follow key's position: the owner first,
-// then the one that would own the key if the owner were gone, and so on.
-func (r *Ring) Walk(key []byte) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		if r.Len() == 0 {
-			return
+// Walk yields every member once, as its index in Members, in the order in which their points follow key's position: the
+// owner first, then the one that would own the key if the owner were gone, and so on. A loop over it allocates nothing
+// on a ring of up to 256 members.
+func (r *Ring) Walk(key []byte) iter.Seq[int] {
+	return func(yield func(int) bool) { r.walk(key, yield) } // small, so that the caller's loop has it inline
+}
+
+func (r *Ring) walk(key []byte, yield func(int) bool) {
+	left := r.Len()
+	if left == 0 {
+		return
+	}
+	var few [4]uint64
+	seen := few[:] // one bit a member
+	if left > 64*len(few) {
+		seen = make([]uint64, (left+63)/64)
+	}
+	for i := r.find(position(key)); ; i++ {
+		if i == len(r.points) {
+			i = 0
 		}
-		start := r.find(position(key))
-		owner := r.points[start].member
-		if !yield(r.members[owner]) || len(r.members) == 1 {
-			return
+		m := r.points[i].member()
+		if seen[m/64]>>(m%64)&1 == 1 {
+			continue
 		}
-		seen := make([]bool, len(r.members))
-		seen[owner] = true
-		left := len(r.members) - 1
-		for i := start + 1; left > 0; i++ {
-			m := r.points[i%len(r.points)].member
-			if seen[m] {
-				continue
-			}
-			seen[m] = true
-			left--
-			if !yield(r.members[m]) {
-				return
-			}
+		seen[m/64] |= 1 << (m % 64)
+		left--
+		if !yield(m) || left == 0 {
+			return
 		}
 	}
 }
 
-// Members returns the members in the order of their names. The caller must not change the slice.
-func (r *Ring) Members() []string {
+// find returns the index of the first point at or after position p, around the ring, which is not empty.
+func (r *Ring) find(p uint32) int {
+	least := at(p, 0)
+	i := int(r.buckets.first[r.buckets.of(least)])
+	for i < len(r.points) && r.points[i] < least {
+		i++
+	}
+	if i == len(r.points) {
+		return 0
+	}
+	return i
+}
+
+// Members returns the members in the order of their names, with weights from 1 to MaxWeight. The caller must not change
+// the slice.
+func (r *Ring) Members() []Member {
 	if r == nil {
 		return nil
 	}
@@ -123,22 +152,18 @@ func (r *Ring) Len() int {
 	return len(r.members)
 }
 
-// Version is a hash of the members and the number of virtual nodes: equal sets have equal versions.
+// VirtualNodes is how many points a member of weight 100 has; 0 for the zero Ring and a nil one.
+func (r *Ring) VirtualNodes() int {
+	if r == nil {
+		return 0
+	}
+	return r.virtualNodes
+}
+
+// Version is a hash of the members, their weights and the number of virtual nodes: equal sets have equal versions.
 func (r *Ring) Version() uint64 {
 	if r == nil {
 		return 0
 	}
 	return r.version
-}
-
-// find returns the index of the first point at or after p, around the ring.
-func (r *Ring) find(p uint32) int {
-	i := int(r.first[p>>r.shift])
-	for i < len(r.points) && r.points[i].position < p {
-		i++
-	}
-	if i == len(r.points) {
-		return 0
-	}
-	return i
 }
