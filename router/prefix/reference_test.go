@@ -1,0 +1,180 @@
+package prefix
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// reference is the index without any thought of speed: each worker is a set of blocks with the time of their last use.
+type reference struct {
+	clock   int
+	workers map[Slot]*refWorker
+}
+
+type refWorker struct {
+	blocks map[uint64]*refBlock
+	limit  int
+}
+
+type refBlock struct {
+	used    int
+	settled bool
+}
+
+func (r *reference) worker(s Slot) *refWorker {
+	if r.workers == nil {
+		r.workers = map[Slot]*refWorker{}
+	}
+	if r.workers[s] == nil {
+		r.workers[s] = &refWorker{blocks: map[uint64]*refBlock{}}
+	}
+	return r.workers[s]
+}
+
+// put uses all of c, its end first, so that its end is also what goes first.
+func (r *reference) put(s Slot, c Chain, settled bool) {
+	w := r.worker(s)
+	for i := len(c) - 1; i >= 0; i-- {
+		r.clock++
+		if w.blocks[c[i]] == nil {
+			w.blocks[c[i]] = &refBlock{}
+		}
+		w.blocks[c[i]].used = r.clock
+		w.blocks[c[i]].settled = w.blocks[c[i]].settled || settled
+	}
+}
+
+func (w *refWorker) trim(limit int) {
+	w.limit = limit
+	if limit == 0 || len(w.blocks) <= limit {
+		return
+	}
+	hashes := make([]uint64, 0, len(w.blocks))
+	for h := range w.blocks {
+		hashes = append(hashes, h)
+	}
+	slices.SortFunc(hashes, func(a, b uint64) int { return w.blocks[a].used - w.blocks[b].used })
+	for _, h := range hashes[:len(hashes)-limit] {
+		delete(w.blocks, h)
+	}
+}
+
+// leading is how many blocks at the beginning of c the worker has, and how many of them without a gap have settled.
+func (w *refWorker) leading(c Chain) (has, settled int) {
+	for _, h := range c {
+		b := w.blocks[h]
+		if b == nil {
+			break
+		}
+		if has == settled && b.settled {
+			settled++
+		}
+		has++
+	}
+	return has, settled
+}
+
+// sound checks every rule that the tree must keep between operations.
+func sound(t *tree) error {
+	age := map[uint32]int{} // of runs, 0 is the newest
+	var before uint32
+	for id := t.order.newest; id != 0; id = t.runIDs.at(id).older {
+		if t.runIDs.at(id).newer != before {
+			return fmt.Errorf("run %d does not know the run before it in the order", id)
+		}
+		age[id], before = len(age), id
+	}
+	if before != t.order.oldest || len(age) != t.runIDs.out {
+		return fmt.Errorf("%d runs are in order, %d are out", len(age), t.runIDs.out)
+	}
+	if t.runIDs.out > t.runIDs.most || t.holdIDs.out > t.holdIDs.most {
+		return fmt.Errorf("%d runs of %d, %d holds of %d", t.runIDs.out, t.runIDs.most, t.holdIDs.out, t.holdIDs.most)
+	}
+	cells := 0
+	for _, c := range t.table.cells {
+		if c != 0 {
+			cells++
+		}
+	}
+	if cells != len(age) {
+		return fmt.Errorf("the table has %d cells for %d runs", cells, len(age))
+	}
+	holdAge, err := soundWorkers(t)
+	if err != nil {
+		return err
+	}
+	children := map[uint32]uint32{}
+	for id := range age {
+		if p := t.run(id).parent; p != 0 {
+			children[p]++
+		}
+	}
+	for id := range age {
+		err = errors.Join(err, soundRun(t, id, age, holdAge, children[id]))
+	}
+	return err
+}
+
+// soundWorkers returns the age of every hold among those of its worker.
+func soundWorkers(t *tree) (map[uint32]int, error) {
+	age := map[uint32]int{}
+	total := 0
+	for n := range t.workers {
+		w := &t.workers[n]
+		blocks := 0
+		var before uint32
+		for h := w.order.newest; h != 0; h = t.holdIDs.at(h).older {
+			if int(t.hold(h).worker) != n || t.holdIDs.at(h).newer != before {
+				return nil, fmt.Errorf("hold %d of worker %d is in the wrong place", h, n)
+			}
+			age[h], before = len(age), h
+			blocks += int(t.hold(h).have)
+		}
+		if before != w.order.oldest || blocks != w.blocks {
+			return nil, fmt.Errorf("worker %d counts %d blocks and has %d", n, w.blocks, blocks)
+		}
+		if w.limit > 0 && blocks > w.limit {
+			return nil, fmt.Errorf("worker %d has %d blocks, its limit is %d", n, blocks, w.limit)
+		}
+		total += blocks
+	}
+	if int64(total) != t.blocks || len(age) != t.holdIDs.out {
+		return nil, fmt.Errorf("%d blocks and %d holds are counted, %d and %d are there", t.blocks, t.holdIDs.out, total, len(age))
+	}
+	return age, nil
+}
+
+func soundRun(t *tree, id uint32, age, holdAge map[uint32]int, children uint32) error {
+	r := t.run(id)
+	if r.n < 1 || r.n > runBlocks || t.find(r.hashes[0]) != id || r.children != children {
+		return fmt.Errorf("run %d: %d blocks, found as %d, %d children of %d", id, r.n, t.find(r.hashes[0]), r.children, children)
+	}
+	if r.parent != 0 {
+		if a, ok := age[r.parent]; !ok || a > age[id] {
+			return fmt.Errorf("run %d is newer than the one before it, %d", id, r.parent)
+		}
+	}
+	n, before := 0, uint32(0)
+	for h := r.first; h != 0; h = t.hold(h).next {
+		is := t.hold(h)
+		_, known := holdAge[h]
+		if !known || is.run != id || is.prev != before || is.have < 1 || is.have > r.n || is.settled > is.have {
+			return fmt.Errorf("hold %d on run %d of %d blocks: %+v", h, id, r.n, *is)
+		}
+		if r.parent != 0 {
+			up := t.held(r.parent, is.worker)
+			if up == 0 || t.hold(up).have != t.run(r.parent).n || holdAge[up] > holdAge[h] {
+				return fmt.Errorf("worker %d has run %d, but not what is before it", is.worker, id)
+			}
+			if is.settled > 0 && t.hold(up).settled != t.hold(up).have {
+				return fmt.Errorf("worker %d has settled in run %d, but not before it", is.worker, id)
+			}
+		}
+		n, before = n+1, h
+	}
+	if n == 0 || n != int(r.holds) {
+		return fmt.Errorf("run %d counts %d holds and has %d", id, r.holds, n)
+	}
+	return nil
+}
