@@ -1,91 +1,85 @@
-// Package placement decides which worker a request goes to: the owner of its affinity key on the ring of the model's
-// workers, or the next on the ring's walk when that one is excluded or suspect. A View is an immutable value, so a
-// request decides without a lock. Who is in the ring is package heartbeat's verdict; nothing here calls a worker.
+// Package placement decides which worker a request goes to. A Board holds, for each model, an immutable view of its
+// workers and what this router knows of their work: what it has sent there itself and what they report. Place makes a
+// snapshot of plain numbers of that, lets a Policy choose among the workers that may take the request, and counts the
+// request as that worker's from then on. The package calls no worker, reads no clock and never waits: who is in the ring
+// is package heartbeat's verdict, whether a request may start package admission's, and what to do when nobody can take
+// it the caller's.
 package placement
 
 import (
-	"slices"
+	"time"
 
-	"github.com/ringfleet/ringfleet/router/ring"
+	"github.com/ringfleet/ringfleet/router/prefix"
 )
 
 // Worker is a candidate of a model.
 type Worker struct {
-	Pod      string // name; the member id of the ring, as it outlives restarts of the container
+	Pod      string // name; the member of the ring, as it outlives restarts of the container
 	Address  string // host:port of its gRPC server
-	Instance string
+	Instance string // its engine process; another one has nothing of what this one had
 	Revision string
 	Loaded   bool // says that it has loaded the model
 	InRing   bool // may take requests
 	Suspect  bool // has just refused one: taken only when nobody else is left
+	// Ejected is this router's own verdict after failures: taken only when nobody else is left, suspects included. The
+	// worker stays a member of the ring.
+	Ejected bool
+	// Since is when it came into the ring with this instance: the begin of its slow start. Zero: it has none.
+	Since time.Time
+	// Weight is its number of points on the ring, and its share of the requests, in per cent of the usual; 0 means 100.
+	Weight int
+	// Resumes says that it can go on with an answer that another worker has begun.
+	Resumes bool
 }
 
-// View is the workers of one model at one moment. It never changes.
-type View struct {
-	// ModelUID is the UID of the InferenceModel.
+// Load is what a worker reports of its work. What is absent is unknown.
+type Load struct {
+	// Running and Waiting are requests that hold a sequence and that wait for one; Seats is how many may run together, 0
+	// unknown.
+	Running, Waiting, Seats int
+	// KVTotal is how many tokens its KV cache has room for, KVUsed how many running requests hold.
+	KVTotal, KVUsed *uint64
+	// Backlog is the tokens of running and waiting requests' prompts that are still to be computed.
+	Backlog *uint64
+	// Prefill and Decode are tokens a second, of all requests together.
+	Prefill, Decode *float64
+	// Prompts are those that it has begun to compute since its last report, or a while before that; at most 1024.
+	Prompts []Prompt
+	// RequestIDs are those that run or wait, at most 1024.
+	RequestIDs []string
+	// Adapters are those that it has loaded, sorted; nil: unknown. With 256 there may be more. The board keeps the slice.
+	Adapters []string
+}
+
+// Request is what decides where a request goes.
+type Request struct {
 	ModelUID string
-	ring     *ring.Ring
-	nodes    int
-	workers  map[string]Worker
-	loaded   int
+	// RequestID is the one that the worker is told and reports.
+	RequestID string
+	// Adapter is the one that the request needs; empty: none.
+	Adapter string
+	// Key is the affinity key: where the walk on the ring begins.
+	Key []byte
+	// Chain is the prompt's blocks in the index of prefixes. It must not change before the ticket has ended.
+	Chain prefix.Chain
+	// PromptBytes is the length of the prompt's text. The board estimates tokens from it.
+	PromptBytes int
+	// PromptTokens is the length of the prompt where it is known; else 0.
+	PromptTokens uint32
+	// MaxTokens bounds the answer; 0: it has no bound.
+	MaxTokens uint32
+	// Exclude are pods that must not get it: they have been tried.
+	Exclude []string
+	// Resume says that the answer has begun elsewhere, so that only workers can take it that go on with such ones.
+	Resume bool
 }
 
-// NewView returns the view of a model's workers, with virtualNodes points on the ring for each that is in it. It takes
-// over the ring of before, a view of the same model or nil, when that has the same members.
-func NewView(before *View, modelUID string, workers []Worker, virtualNodes int) *View {
-	v := &View{ModelUID: modelUID, nodes: virtualNodes, workers: make(map[string]Worker, len(workers))}
-	var members []string
-	for _, w := range workers {
-		v.workers[w.Pod] = w
-		if w.InRing {
-			members = append(members, w.Pod)
-		}
-		if w.Loaded {
-			v.loaded++
-		}
-	}
-	slices.Sort(members)
-	if before != nil && before.nodes == virtualNodes && slices.Equal(before.ring.Members(), members) {
-		v.ring = before.ring
-		return v
-	}
-	v.ring = ring.New(members, virtualNodes)
-	return v
-}
-
-// RingVersion is a hash of the ring's members and weights: equal on every router that has the same.
-func (v *View) RingVersion() uint64 { return v.ring.Version() }
-
-// InRing is the number of workers in the ring.
-func (v *View) InRing() int { return v.ring.Len() }
-
-// Loaded is the number of workers that say that they have loaded the model, in the ring or not.
-func (v *View) Loaded() int { return v.loaded }
-
-// Candidates is the number of workers.
-func (v *View) Candidates() int { return len(v.workers) }
-
-// Place returns the first worker on the ring's walk from key that is neither excluded, by its pod's name, nor suspect;
-// else the first suspect one that is not excluded. The error is a *NoWorkerError. A nil view has no workers.
-func Place(v *View, key []byte, exclude ...string) (Worker, error) {
-	if v == nil {
-		return Worker{}, &NoWorkerError{}
-	}
-	var suspect *Worker
-	for pod := range v.ring.Walk(key) {
-		if slices.Contains(exclude, pod) {
-			continue
-		}
-		w := v.workers[pod]
-		if !w.Suspect {
-			return w, nil
-		}
-		if suspect == nil {
-			suspect = &w
-		}
-	}
-	if suspect != nil {
-		return *suspect, nil
-	}
-	return Worker{}, &NoWorkerError{Candidates: len(v.workers), Loaded: v.loaded, InRing: v.InRing(), Excluded: len(exclude)}
+// Result is how a request ended.
+type Result struct {
+	// Answered: it ended by a finish, and the counts are what the worker said. Else they count for nothing.
+	Answered bool
+	// PromptTokens is the length of the whole prompt, CachedTokens the part of it that the worker had already.
+	PromptTokens, CachedTokens uint32
+	// CompletionTokens is the length of the answer.
+	CompletionTokens uint32
 }

@@ -1,0 +1,87 @@
+package placement
+
+import (
+	"math"
+	"sync"
+
+	"github.com/ringfleet/ringfleet/router/prefix"
+)
+
+// Prompt is a prompt as a worker's report names it: the hash of its last whole block, and how many blocks it has. Routers
+// send both with a request; a worker only repeats them.
+type Prompt struct {
+	Hash   uint64
+	Blocks int
+}
+
+// mostComputed is how many prompts of a model are remembered that reports have named; the oldest go first. Each takes some
+// 64 bytes.
+const mostComputed = 1 << 15
+
+// computed is which prompts workers have by their own word, whichever router sent them: the index of prefixes has only
+// what this router has sent. A later turn of a conversation begins with an earlier one, so its chain holds that one's last
+// hash.
+type computed struct {
+	mu    sync.Mutex // guards what follows and live.named; held for a lookup a block, never while calling another package
+	on    map[uint64]copied
+	order []uint64 // of their arrival, around
+	next  int
+}
+
+// copied is the worker that has computed a prompt last, and how many blocks reports may have named of that one before it
+// has evicted this prompt.
+type copied struct {
+	live  *live
+	until int
+}
+
+// add notes what an instance with room for so many blocks has computed; 0: its room is unknown.
+func (c *computed) add(l *live, room int, prompts []Prompt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.on == nil {
+		c.on = map[uint64]copied{}
+	}
+	for _, p := range prompts {
+		l.named += max(0, min(p.Blocks, prefix.MaxBlocks))
+		until := math.MaxInt
+		if room > 0 {
+			until = l.named + room
+		}
+		if _, again := c.on[p.Hash]; !again {
+			c.enter(p.Hash)
+		}
+		c.on[p.Hash] = copied{l, until}
+	}
+}
+
+// enter makes room for a hash.
+func (c *computed) enter(hash uint64) {
+	if len(c.order) < mostComputed {
+		c.order = append(c.order, hash)
+		return
+	}
+	delete(c.on, c.order[c.next])
+	c.order[c.next] = hash
+	c.next = (c.next + 1) % mostComputed
+}
+
+// match raises blocks, which is how much of a chain each member is thought to have, to what they have said themselves.
+func (c *computed) match(chain prefix.Chain, members []*member, blocks []int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.on) == 0 {
+		return
+	}
+	for n := len(chain); n > 0; n-- {
+		p, ok := c.on[chain[n-1]]
+		if !ok || p.live.named > p.until {
+			continue
+		}
+		for i, m := range members {
+			if m.live == p.live {
+				blocks[i] = max(blocks[i], n)
+			}
+		}
+	}
+}
