@@ -16,12 +16,15 @@ type Config struct {
 	// FailuresToDrop and SuccessesToAdmit are how many in a row change the verdict; both at least 1.
 	FailuresToDrop   int
 	SuccessesToAdmit int
+	// Stall is how long a worker may say that requests run there while it computes no token: the idle timeout of streams,
+	// after which these are given up anyway; at least MinStall.
+	Stall time.Duration
 }
 
 // DefaultConfig is what routers use when nothing else is asked for: lost at most 3.5 s after the last report, back at
 // most 2.5 s after a worker answers again.
 func DefaultConfig() Config {
-	return Config{Interval: time.Second, Timeout: 500 * time.Millisecond, FailuresToDrop: 3, SuccessesToAdmit: 2}
+	return Config{Interval: time.Second, Timeout: 500 * time.Millisecond, FailuresToDrop: 3, SuccessesToAdmit: 2, Stall: MinStall}
 }
 
 // sane replaces what can't be by the least that can.
@@ -29,7 +32,7 @@ func (c Config) sane() Config {
 	if c.Interval <= 0 {
 		c.Interval = DefaultConfig().Interval
 	}
-	c.Timeout = max(c.Timeout, 0)
+	c.Timeout, c.Stall = max(c.Timeout, 0), max(c.Stall, MinStall)
 	c.FailuresToDrop, c.SuccessesToAdmit = max(c.FailuresToDrop, 1), max(c.SuccessesToAdmit, 1)
 	return c
 }
@@ -195,8 +198,8 @@ func (d *Detector) fail(now time.Time, why string) {
 
 func (d *Detector) drop() { d.up, d.successes = false, 0 }
 
-// unfit says why r is no success, or returns "".
-func unfit(e Expect, r *workerv1.Report) string {
+// stranger says why r is not a report of the expected worker, or returns "".
+func stranger(e Expect, r *workerv1.Report) string {
 	switch {
 	case r.GetInstanceId() == "":
 		return "the report has no instance id"
@@ -204,6 +207,16 @@ func unfit(e Expect, r *workerv1.Report) string {
 		return fmt.Sprintf("serves the model with UID %q, expected %q", r.GetModelUid(), e.ModelUID)
 	case e.PodUID != "" && r.GetPodUid() != "" && r.GetPodUid() != e.PodUID:
 		return fmt.Sprintf("is the pod with UID %q, expected %q", r.GetPodUid(), e.PodUID)
+	}
+	return ""
+}
+
+// unfit says why r is no success, or returns "".
+func unfit(e Expect, r *workerv1.Report) string {
+	if why := stranger(e, r); why != "" {
+		return why
+	}
+	switch {
 	case r.GetDraining():
 		return "drains"
 	case !r.GetModelLoaded() && r.GetStage() == workerv1.Stage_STAGE_FAILED:

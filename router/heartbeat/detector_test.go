@@ -3,7 +3,6 @@ package heartbeat
 import (
 	"flag"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -28,13 +27,19 @@ func good(id string) *workerv1.Report {
 	}
 }
 
-func TestDetectorTranscripts(t *testing.T) {
+// rewrite makes datadriven write transcripts where -update asks for it.
+func rewrite(t *testing.T) {
+	t.Helper()
 	if *update {
 		if err := flag.Set("rewrite", "true"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+}
+
+func TestDetectorTranscripts(t *testing.T) {
+	rewrite(t)
+	datadriven.Walk(t, "testdata/detector", func(t *testing.T, path string) {
 		c := DefaultConfig()
 		d := NewDetector(c, expected, epoch)
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {
@@ -137,149 +142,6 @@ func verdict(d *Detector) string {
 		s += " why: " + d.Why()
 	}
 	return s
-}
-
-// input is one event of the random comparison.
-type input struct {
-	at       time.Duration
-	kind     byte // r: good report, u: unfit report, d: draining report, b: broken, t: tick
-	instance string
-}
-
-// apply feeds e to d.
-func (e input) apply(d *Detector) {
-	now := epoch.Add(e.at)
-	switch e.kind {
-	case 'r':
-		d.Report(now, good(e.instance))
-	case 'u':
-		r := good(e.instance)
-		r.ModelLoaded = false
-		d.Report(now, r)
-	case 'd':
-		r := good(e.instance)
-		r.Draining = true
-		d.Report(now, r)
-	case 'b':
-		d.Broken(now, "gone")
-	case 't':
-		d.Tick(now)
-	}
-}
-
-// reference judges a whole history from scratch. It writes a letter for everything that counts (S, F, U for an unfit
-// report, D for one that drains, R for a new instance) and reads the verdict off the word.
-func reference(c Config, history []input) State {
-	var word []byte
-	instance, heard := "", time.Duration(0)
-	lastS, lastF := time.Duration(-1), time.Duration(-1)
-	failure := func(at time.Duration) {
-		if lastF < 0 || at >= lastF+c.Interval {
-			word, lastF = append(word, 'F'), at
-		}
-	}
-	for _, e := range history {
-		switch e.kind {
-		case 'b':
-			failure(e.at)
-			continue
-		case 't':
-			if e.at >= heard+c.Interval+c.Timeout {
-				failure(e.at)
-			}
-			continue
-		}
-		heard = e.at
-		if e.instance != instance {
-			word, instance, lastS, lastF = append(word, 'R'), e.instance, -1, -1
-		}
-		switch {
-		case e.kind == 'u':
-			word = append(word, 'U')
-		case e.kind == 'd':
-			word = append(word, 'D')
-		case lastS < 0 || e.at >= lastS+c.Interval*9/10:
-			word, lastS = append(word, 'S'), e.at
-		default:
-			word = append(word, '.') // a report that is no success: it ends draining, and nothing else
-		}
-	}
-	return readWord(c, word)
-}
-
-func readWord(c Config, word []byte) State {
-	up, draining := false, false
-	s, f := 0, 0
-	for _, w := range word {
-		switch w {
-		case 'S':
-			s, f, draining = s+1, 0, false
-		case 'F':
-			s, f = 0, f+1
-		case 'U':
-			up, s, f, draining = false, 0, 0, false
-		case 'R':
-			up, s, f = false, 0, 0
-		case 'D':
-			up, s, f, draining = false, 0, 0, true
-		case '.':
-			draining = false
-		}
-		up = (up || s >= c.SuccessesToAdmit) && f < c.FailuresToDrop
-	}
-	switch {
-	case f >= c.FailuresToDrop:
-		return Lost
-	case draining:
-		return Draining
-	case up:
-		return Up
-	}
-	return Down
-}
-
-// compare plays a history drawn by intn against the reference; it describes a difference in
-// the verdict at its end. The start of a history is a history too.
-func compare(intn func(n int) int) string {
-	c := Config{
-		Interval: time.Second, Timeout: time.Duration(intn(11)) * 100 * time.Millisecond,
-		FailuresToDrop: 1 + intn(4), SuccessesToAdmit: 1 + intn(4),
-	}
-	d := NewDetector(c, expected, epoch)
-	var history []input
-	at := time.Duration(0)
-	steps := []time.Duration{0, 1, 100, 400, 500, 899, 900, 950, 1000, 1050, 1500, 2500}
-	for range 1 + intn(30) {
-		at += steps[intn(len(steps))] * time.Millisecond
-		e := input{at: at, kind: "rrrrrrrbbbttttud"[intn(16)], instance: "a"}
-		if intn(12) == 0 {
-			e.instance = "b"
-		}
-		history = append(history, e)
-		e.apply(d)
-	}
-	if got, want := d.State(), reference(c, history); got != want {
-		return fmt.Sprintf("config %+v\nhistory %+v\nthe detector says %s, the reference %s", c, history, got, want)
-	}
-	return ""
-}
-
-func TestTheDetectorAgreesWithANaiveReferenceOnHundredThousandHistories(t *testing.T) {
-	const histories = 100_000
-	rng := rand.New(rand.NewPCG(7, 42))
-	for i := range histories {
-		if diff := compare(rng.IntN); diff != "" {
-			t.Fatalf("history %d: %s", i, diff)
-		}
-	}
-}
-
-func TestTheDetectorAgreesWithANaiveReferenceOnShrinkableHistories(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		if diff := compare(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "n") }); diff != "" {
-			t.Fatal(diff)
-		}
-	})
 }
 
 func TestWithTicksOnTimeAWorkerIsLostAtMostThreeAndAHalfIntervalsAfterItsLastReport(t *testing.T) {

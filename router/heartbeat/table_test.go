@@ -102,19 +102,67 @@ func (f *fakeWorker) say(r *workerv1.Report) {
 	}
 }
 
-// fixture is a table on a fake clock and what it publishes.
+// fixture is a table on a fake clock and what it publishes and tells.
 type fixture struct {
 	*Table
 	clock *clocktesting.FakeClock
 	seen  chan *Snapshot
+
+	telling   sync.Mutex // guards what follows
+	reports   []heard
+	ejections []Ejection
+	anomalies []Anomaly
+}
+
+// heard is a call of OnReport.
+type heard struct {
+	member   Member
+	sequence uint64
+	at       time.Time
+	in       State // of the worker in the snapshot at the time
+}
+
+// told is what was told so far.
+func (f *fixture) told() ([]heard, []Ejection, []Anomaly) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	return slices.Clone(f.reports), slices.Clone(f.ejections), slices.Clone(f.anomalies)
+}
+
+func (f *fixture) onReport(m Member, r *workerv1.Report, at time.Time) {
+	f.telling.Lock()
+	defer f.telling.Unlock()
+	h := heard{member: m, sequence: r.GetSequence(), at: at}
+	for _, in := range f.Snapshot().Models[m.ModelUID] {
+		if in.Pod == m.Pod {
+			h.in = in.State
+		}
+	}
+	f.reports = append(f.reports, h)
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
+	return newFixtureWithLog(t, testr.New(t))
+}
+
+func newFixtureWithLog(t *testing.T, log logr.Logger) *fixture {
+	t.Helper()
 	f := &fixture{clock: clocktesting.NewFakeClock(epoch), seen: make(chan *Snapshot, 1000)}
 	f.Table = NewTable(Options{
-		Credentials: insecure.NewCredentials(), Clock: f.clock, Log: testr.New(t),
+		Credentials: insecure.NewCredentials(), Clock: f.clock, Log: log,
 		OnChange: func(s *Snapshot) { f.seen <- s },
+		OnReport: f.onReport,
+		OnEject: func(e Ejection) {
+			f.telling.Lock()
+			defer f.telling.Unlock()
+			f.ejections = append(f.ejections, e)
+		},
+		OnAnomaly: func(a Anomaly) {
+			f.telling.Lock()
+			defer f.telling.Unlock()
+			f.anomalies = append(f.anomalies, a)
+		},
 	}, DefaultConfig())
 	t.Cleanup(f.Close)
 	return f
@@ -413,13 +461,17 @@ func TestChangesFromEverySideAtOnceRaceNobody(t *testing.T) {
 	for i := range 4 {
 		all.Go(func() {
 			for j := range 25 {
-				switch (i + j) % 4 {
+				switch (i + j) % 6 {
 				case 0:
 					c := candidate(w)
 					c.Terminating = j%2 == 0
 					f.SetCandidates([]Candidate{c})
 				case 1:
 					f.Suspect("smollm2-0", "a")
+				case 3:
+					f.Outcome("smollm2-0", "a", Outcome(j%3))
+				case 4:
+					f.Measured("smollm2-0", "a", BetweenTokens, 0.02)
 				case 2:
 					c := DefaultConfig()
 					c.FailuresToDrop = 1 + j%3

@@ -3,22 +3,20 @@ package heartbeat
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
 
-// maxReport is the longest report that is read, in bytes.
-const maxReport = 1 << 20
+// maxSample is the greatest sample that is believed, in seconds or times.
+const maxSample = 1e6
+
+// maxWeight is the greatest share of points on the ring, in per cent of a usual one.
+const maxWeight = 1000
 
 // errStopped ends a watcher's loop.
 var errStopped = errors.New("stopped")
@@ -32,28 +30,38 @@ type watcher struct {
 	log     logr.Logger
 	ctx     context.Context
 	cancel  context.CancelFunc
-	changed chan struct{} // holds a token when the config has changed
+	changed chan struct{} // holds a token when next should look at its times anew
 
 	address string // the candidate's
+	pod     string
+	judge   *judge // its model's
 
-	mu        sync.Mutex // guards what follows; held for field access only
+	mu        sync.Mutex // guards what follows; held for field access and pure functions, and taken before the judge's
 	candidate Candidate
 	config    Config
 	detector  *Detector
 	report    *workerv1.Report
+	expected  bool // the report is of the expected worker
 	suspect   bool
+	retired   bool // it may change nothing any more
+	instance  string
+	since     time.Time // when the instance first came into the ring; zero before
+	samples   [signalCount]batch
 }
 
-func newWatcher(t *Table, c Candidate, config Config) *watcher {
+func newWatcher(t *Table, c Candidate, config Config, j *judge) *watcher {
 	w := &watcher{
 		table: t, clock: t.options.Clock,
-		log:       t.options.Log.WithValues("worker", c.Pod, "model", c.Model),
-		changed:   make(chan struct{}, 1),
-		address:   c.Address,
+		log:     t.options.Log.WithValues("worker", c.Pod, "model", c.Model),
+		changed: make(chan struct{}, 1),
+		address: c.Address, pod: c.Pod, judge: j,
 		candidate: c, config: config,
 	}
 	w.ctx, w.cancel = context.WithCancel(t.ctx)
 	w.detector = NewDetector(config, Expect{ModelUID: c.ModelUID, PodUID: c.PodUID}, w.clock.Now())
+	if c.Terminating {
+		w.detector.Terminate()
+	}
 	return w
 }
 
@@ -71,22 +79,106 @@ func (w *watcher) same(c Candidate) bool {
 	return true
 }
 
-func (w *watcher) terminate() {
+// terminate takes the API server's word that the pod goes.
+func (w *watcher) terminate() findings {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.candidate.Terminating = true
 	w.detector.Terminate()
+	return w.settle(w.clock.Now(), nil)
 }
 
-func (w *watcher) configure(c Config) {
+// retire ends the watcher; from its return on the watcher changes nothing.
+func (w *watcher) retire() findings {
+	w.cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retired = true
+	return w.judge.forget(w.pod)
+}
+
+func (w *watcher) configure(c Config) findings {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.config = c
 	w.detector.Configure(c)
+	w.poke()
+	return w.settle(w.clock.Now(), nil)
+}
+
+// poke makes next look at its times anew.
+func (w *watcher) poke() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
 	}
+}
+
+// settle tells the judge what the detector thinks now, and the report that has just come, if one has. The caller holds the
+// lock.
+func (w *watcher) settle(now time.Time, fresh *workerv1.Report) findings {
+	if w.retired {
+		return findings{}
+	}
+	if id := w.detector.Instance(); id != w.instance {
+		w.instance, w.since, w.samples = id, time.Time{}, [signalCount]batch{}
+	}
+	up := w.detector.State() == Up
+	if up && w.since.IsZero() {
+		w.since = now
+	}
+	return w.judge.look(now, w.pod, w.instance, up, fresh)
+}
+
+// outcome takes how a request to the instance ended.
+func (w *watcher) outcome(instance string, o Outcome) {
+	share := 1.0
+	if o == Good {
+		share = 0
+	}
+	w.mu.Lock()
+	if !w.is(instance) {
+		w.mu.Unlock()
+		return
+	}
+	now := w.clock.Now()
+	found := w.judge.outcome(now, w.pod, instance, o).and(w.sample(now, FailureShare, share))
+	model := w.candidate.Model
+	w.mu.Unlock()
+	if len(found.ejections) > 0 {
+		w.poke()
+		w.table.publish()
+	}
+	w.table.tell(model, found)
+}
+
+// measured takes a sample of the instance.
+func (w *watcher) measured(instance string, s Signal, value float64) {
+	if s < 0 || s >= signalCount || !(value >= 0 && value <= maxSample) {
+		return
+	}
+	w.mu.Lock()
+	var found findings
+	if w.is(instance) {
+		found = w.sample(w.clock.Now(), s, value)
+	}
+	model := w.candidate.Model
+	w.mu.Unlock()
+	w.table.tell(model, found)
+}
+
+// is reports whether the instance is the one that w knows. The caller holds the lock.
+func (w *watcher) is(instance string) bool {
+	return !w.retired && instance != "" && instance == w.instance
+}
+
+// sample adds to a batch, and hands its point on when it is complete. The caller holds the lock.
+func (w *watcher) sample(now time.Time, s Signal, value float64) findings {
+	point, ok := w.samples[s].add(now, value)
+	if !ok {
+		return findings{}
+	}
+	return w.judge.point(now, w.pod, s, point)
 }
 
 // suspicion marks the instance as suspect and reports whether that is news.
@@ -104,10 +196,12 @@ func (w *watcher) suspicion(instance string) bool {
 func (w *watcher) worker() Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	ejected, anomaly := w.judge.verdict(w.pod)
 	out := Worker{
 		Member: Member{
 			Candidate: w.candidate, State: w.detector.State(), Instance: w.detector.Instance(),
-			Revision: w.report.GetRevision(), Loaded: w.report.GetModelLoaded(), Suspect: w.suspect,
+			Revision: w.report.GetRevision(), Loaded: w.expected && w.report.GetModelLoaded(), Suspect: w.suspect,
+			Ejected: !ejected.IsZero(), Since: w.since, Weight: weight(w.report), Resumes: w.report.GetResumes(), Anomaly: anomaly,
 		},
 		Report: w.report, LastError: w.detector.Why(),
 	}
@@ -115,6 +209,14 @@ func (w *watcher) worker() Worker {
 		out.ReportedAt = w.detector.heard
 	}
 	return out
+}
+
+// weight is the share of points on the ring that a report asks for, in per cent.
+func weight(r *workerv1.Report) int {
+	if p := r.GetRingWeightPercent(); p != 0 {
+		return int(min(p, maxWeight))
+	}
+	return 100
 }
 
 // run listens until the watcher is cancelled.
@@ -165,7 +267,7 @@ func (w *watcher) listen(wait time.Duration) (heard bool, err error) {
 		case what == due && !w.clock.Now().Before(silent):
 			return heard, nil
 		case what == happened && e.err != nil:
-			w.update(func(now time.Time) { w.detector.Broken(now, explain(e.err)) })
+			w.update(nil, func(now time.Time) { w.detector.Broken(now, explain(e.err)) })
 			return heard, e.err
 		case what == happened:
 			heard, last = true, w.clock.Now()
@@ -174,21 +276,26 @@ func (w *watcher) listen(wait time.Duration) (heard bool, err error) {
 	}
 }
 
-// outcome is what next waited for.
-type outcome int
+// wake is what next waited for.
+type wake int
 
 const (
-	stopped outcome = iota
+	stopped wake = iota
 	reconfigured
 	happened
 	due
 )
 
-// next waits for an event, a change of the config, or limit; it looks for silence whenever that is due.
-func (w *watcher) next(limit time.Time, events <-chan event) (event, outcome) {
+// next waits for an event, a change of the config, or limit; it looks for silence, and for the end of an ejection, whenever
+// that is due.
+func (w *watcher) next(limit time.Time, events <-chan event) (event, wake) {
 	w.mu.Lock()
 	until := w.detector.Next()
+	end, _ := w.judge.verdict(w.pod)
 	w.mu.Unlock()
+	if !end.IsZero() && end.Before(until) {
+		until = end
+	}
 	if limit.Before(until) {
 		until = limit
 	}
@@ -205,7 +312,7 @@ func (w *watcher) next(limit time.Time, events <-chan event) (event, outcome) {
 		case <-timer.C():
 		}
 	}
-	w.update(func(now time.Time) { w.detector.Tick(now) })
+	w.update(nil, func(now time.Time) { w.detector.Tick(now) })
 	return event{}, due
 }
 
@@ -217,90 +324,39 @@ func (w *watcher) settings() Config {
 
 // hear takes a report.
 func (w *watcher) hear(r *workerv1.Report) {
-	w.update(func(now time.Time) {
+	var at time.Time
+	var expected bool
+	after := w.update(r, func(now time.Time) {
 		before := w.detector.Instance()
 		w.detector.Report(now, r)
-		w.report = r
+		expected = stranger(w.detector.expect, r) == ""
+		at, w.report, w.expected = now, r, expected
 		if w.detector.Why() == "" || w.detector.Instance() != before { // what was said was said of another
 			w.suspect = false
 		}
 	})
+	if on := w.table.options.OnReport; on != nil && expected && w.ctx.Err() == nil {
+		on(after.Member, r, at)
+	}
 }
 
-// update runs f under the lock, then publishes and logs what it changed.
-func (w *watcher) update(f func(now time.Time)) {
+// update runs f under the lock, then logs, publishes and tells what it changed, and returns what is known after it. fresh is
+// the report that f takes, if any.
+func (w *watcher) update(fresh *workerv1.Report, f func(now time.Time)) Worker {
 	before := w.worker()
 	w.mu.Lock()
-	f(w.clock.Now())
+	now := w.clock.Now()
+	f(now)
+	found := w.settle(now, fresh)
 	w.mu.Unlock()
 	after := w.worker()
-	if after.Member == before.Member || w.ctx.Err() != nil {
-		return
-	}
-	if after.State != before.State {
+	if w.ctx.Err() == nil && after.State != before.State {
 		w.log.Info("the verdict on a worker changes", "from", before.State.String(), "to", after.State.String(),
 			"instance", after.Instance, "why", after.LastError)
 	}
-	w.table.publish()
-}
-
-// event is a report, or why there will be none.
-type event struct {
-	report *workerv1.Report
-	err    error
-}
-
-// open starts a stream on a connection of its own: after a partition, a connection that was there before may stay
-// silent much longer than a new one takes. stop ends it and waits for its reader.
-func (w *watcher) open(interval time.Duration) (events <-chan event, stop func()) {
-	ctx, cancel := context.WithCancel(w.ctx)
-	out := make(chan event)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		err := read(ctx, w.address, interval, w.table.options, out)
-		select {
-		case out <- event{err: err}:
-		case <-ctx.Done():
-		}
-	}()
-	return out, func() { cancel(); <-done }
-}
-
-// read sends every report of a new stream to out, until the stream or ctx ends.
-func read(ctx context.Context, address string, interval time.Duration, o Options, out chan<- event) error {
-	conn, err := grpc.NewClient("passthrough:///"+address,
-		grpc.WithTransportCredentials(o.Credentials),
-		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReport)))
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", address, err)
+	if w.ctx.Err() == nil && (len(found.ejections) > 0 || after.placing() != before.placing()) {
+		w.table.publish()
 	}
-	defer func() { _ = conn.Close() }()
-	stream, err := workerv1.NewWorkerClient(conn).Watch(ctx, &workerv1.WatchRequest{
-		IntervalMilliseconds: uint32(interval.Milliseconds()),
-	})
-	for err == nil {
-		var r *workerv1.Report
-		if r, err = stream.Recv(); err == nil {
-			select {
-			case out <- event{report: r}:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}
-	}
-	return err
-}
-
-// explain is the one line that people see.
-func explain(err error) string {
-	if errors.Is(err, io.EOF) {
-		return "the worker ended the stream of reports"
-	}
-	if s, ok := status.FromError(err); ok {
-		return s.Message()
-	}
-	return err.Error()
+	w.table.tell(after.Model, found)
+	return after
 }
