@@ -1,13 +1,17 @@
-// Package upstream carries requests to workers: it asks package placement where a request goes, calls Generate or Embed
-// there, tries the next worker of the ring's walk once when nothing was answered yet, and turns what can go wrong into a
-// few errors. It decides neither who is alive (it only says whom it could not reach) nor what a client is told.
+// Package upstream carries requests to workers: it takes a place at a worker from package placement and calls Generate or
+// Embed there. While nothing was answered yet it tries the next worker; when a worker is lost in the middle of an answer, it
+// goes on with that answer at another one. It turns what can go wrong into a few errors, and refuses for a while what was
+// lost with two workers. It decides neither who is alive (it only says how calls ended) nor what a client is told, and it
+// never makes or changes a token.
 package upstream
 
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,19 +26,36 @@ import (
 
 // Placer chooses a worker; *placement.Board is one. Its error for want of workers is placement.ErrNoWorker.
 type Placer interface {
-	Place(modelUID string, key []byte, exclude ...string) (placement.Worker, error)
+	Place(q *placement.Request, now time.Time) (*placement.Ticket, error)
 }
 
-// Options of a Client.
+// ticket is what a call does with a *placement.Ticket.
+type ticket interface {
+	Worker() placement.Worker
+	Reason() string
+	Accepted(promptTokens uint32, now time.Time)
+	FirstToken(now time.Time)
+	Ended(r placement.Result, now time.Time)
+}
+
+// Options of a Client. Its functions are called from any goroutine, with no lock of this package held, and must return soon.
 type Options struct {
 	// Credentials for the workers.
 	Credentials credentials.TransportCredentials
 	Placer      Placer
 	// Suspect is told of an instance that could not be reached or refused a call before any work. May be nil.
 	Suspect func(pod, instance string)
+	// Outcome is told of each call that says something about its instance. May be nil.
+	Outcome func(pod, instance string, o Outcome)
+	// Measured is told of each call that made a token, at its end. May be nil.
+	Measured func(pod, instance string, m Measure)
 	// Retried is told of each try on a further worker when it begins. May be nil.
 	Retried func(Retry)
-	Clock   clock.WithDelayedExecution
+	// Resumed is told of each answer that goes on at another worker, when it does. May be nil.
+	Resumed func(Retry)
+	// Quarantined is told of each request that is refused because workers died of it. May be nil.
+	Quarantined func(Quarantine)
+	Clock       clock.WithDelayedExecution
 }
 
 // Retry is one request's way from a worker to another.
@@ -43,21 +64,71 @@ type Retry struct {
 	From, To            string // pods
 	// Why is the kind of error that From ended with, in words that hold nothing of the request or of what From said.
 	Why string
+	// Tokens is how many tokens the answer had that To goes on with; 0 where it begins.
+	Tokens int
+}
+
+// Quarantine is a request that is not run.
+type Quarantine struct {
+	ModelUID, RequestID string
+	Pods                []string // that died at work on it
+	Until               time.Time
+}
+
+// Outcome is what the end of a call says about its instance. Calls that a client ended, that can run nowhere, or that found a
+// full queue or no adapter, say nothing, nor do those that the end of heartbeats ended: that is known already. Where one
+// connection breaks under many calls, that is one failure.
+type Outcome int
+
+// The outcomes.
+const (
+	// Good: every choice came to its finish.
+	Good Outcome = iota + 1
+	// Failed: the call was refused, failed, broke, or stood still for too long.
+	Failed
+	// NoFirstByte: no token came in the time that is allowed for it.
+	NoFirstByte
+)
+
+// Measure is how fast a call was.
+type Measure struct {
+	// FirstToken is the time from the call to the first token.
+	FirstToken time.Duration
+	// BetweenTokens is the mean time between two tokens; 0 where there were less than two, or the answer did not come to
+	// its finish. A client that reads more slowly than the worker makes it longer.
+	BetweenTokens time.Duration
+	Tokens        int
 }
 
 // Client calls workers over one connection to each. All methods may be called from any goroutine.
 type Client struct {
 	options Options
+	place   func(q *placement.Request, now time.Time) (ticket, error)
+	seed    maphash.Seed // of the hashes that requests are known by
 
 	mu       sync.Mutex // guards what follows; never held while calling another package
 	peers    map[peerKey]*peer
+	workers  map[string]Worker // of the last Sync, by pod
 	inFlight map[string]uint32 // by pod
+	budget   budget
+	suspects quarantine
 	closed   bool
 }
 
 // New returns a client without connections; they are made when a request needs one. Close it when done.
 func New(o Options) *Client {
-	return &Client{options: o, peers: map[peerKey]*peer{}, inFlight: map[string]uint32{}}
+	return &Client{
+		options: o, seed: maphash.MakeSeed(),
+		place: func(q *placement.Request, now time.Time) (ticket, error) {
+			t, err := o.Placer.Place(q, now)
+			if err != nil {
+				return nil, err
+			}
+			return t, nil
+		},
+		peers: map[peerKey]*peer{}, workers: map[string]Worker{}, inFlight: map[string]uint32{},
+		suspects: quarantine{requests: map[uint64]*suspicion{}},
+	}
 }
 
 // Worker is one that the client is told of by Sync.
@@ -65,29 +136,52 @@ type Worker struct {
 	Pod, Instance, Address string
 	// Lost says that nothing which runs there can be expected to end: its streams end with ErrLost at once.
 	Lost bool
+	// Draining says that it goes away because it was told to.
+	Draining bool
 }
 
 // Sync tells which workers there are. The connection to one that is not named is closed when its last stream has
 // ended, the connection to one that is lost at once.
 func (c *Client) Sync(workers []Worker) {
-	named := make(map[peerKey]bool, len(workers))
+	now := c.options.Clock.Now()
+	known := make(map[string]Worker, len(workers))
 	for _, w := range workers {
-		named[peerKey{w.Pod, w.Instance, w.Address}] = !w.Lost
+		known[w.Pod] = w
 	}
-	var gone []*peer
+	type going struct {
+		*peer
+		seats []*seat
+	}
+	var gone []going
 	c.mu.Lock()
+	c.workers = known
 	for key, p := range c.peers {
-		alive, known := named[key]
-		p.unknown = !known
-		if known && !alive || p.unknown && p.streams == 0 {
+		w, named := known[key.pod]
+		named = named && w.Instance == key.instance && w.Address == key.address
+		p.unknown = !named
+		p.draining = p.draining || named && w.Draining
+		if named && w.Lost || !named && len(p.seats) == 0 {
 			delete(c.peers, key)
-			gone = append(gone, p)
+			gone = append(gone, going{p, slices.Collect(maps.Keys(p.seats))})
 		}
 	}
+	c.suspects.settle(now, c.verdict)
 	c.mu.Unlock()
 	for _, p := range gone {
-		p.end(ErrLost)
+		p.end(ErrLost, p.seats)
 	}
+}
+
+// verdict is what the last Sync says about an instance that was lost at work. The caller holds the lock.
+func (c *Client) verdict(pod, instance string) verdict {
+	w, known := c.workers[pod]
+	switch {
+	case !known, w.Draining, w.Instance == "": // deleted, told to go, or made again
+		return lives
+	case w.Lost, w.Instance != instance:
+		return died
+	}
+	return undecided
 }
 
 // InFlight is the number of requests that run on each pod now; pods without any are left out.
@@ -102,70 +196,13 @@ func (c *Client) Close() {
 	c.mu.Lock()
 	peers := c.peers
 	c.peers, c.closed = map[peerKey]*peer{}, true
-	c.mu.Unlock()
+	seats := map[*peer][]*seat{}
 	for _, p := range peers {
-		p.end(ErrLost)
-	}
-}
-
-// peerKey names a connection. A restarted worker has another instance and gets another connection: the old one leads
-// to a process that is gone.
-type peerKey struct{ pod, instance, address string }
-
-// peer is the connection to one instance.
-type peer struct {
-	conn *grpc.ClientConn
-	ctx  context.Context // ends, with a cause, when its streams must
-	stop context.CancelCauseFunc
-
-	streams int  // guarded by Client.mu
-	unknown bool // guarded by Client.mu; the last Sync did not name it
-}
-
-// end ends all streams with cause and closes the connection.
-func (p *peer) end(cause error) {
-	p.stop(cause)
-	_ = p.conn.Close()
-}
-
-// acquire returns the connection to w with one more stream on it. Give it back with release.
-func (c *Client) acquire(w placement.Worker) (*peer, error) {
-	key := peerKey{w.Pod, w.Instance, w.Address}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, &Error{Kind: ErrRefused, Worker: w.Pod, Detail: "the router stops"}
-	}
-	p := c.peers[key]
-	if p == nil {
-		conn, err := c.dial(w)
-		if err != nil {
-			return nil, &Error{Kind: ErrRefused, Worker: w.Pod, Detail: err.Error()}
-		}
-		p = &peer{conn: conn}
-		p.ctx, p.stop = context.WithCancelCause(context.Background())
-		c.peers[key] = p
-	}
-	p.streams++
-	c.inFlight[w.Pod]++
-	return p, nil
-}
-
-// release ends a stream's hold on p.
-func (c *Client) release(w placement.Worker, p *peer) {
-	key := peerKey{w.Pod, w.Instance, w.Address}
-	c.mu.Lock()
-	p.streams--
-	if c.inFlight[w.Pod]--; c.inFlight[w.Pod] == 0 {
-		delete(c.inFlight, w.Pod)
-	}
-	last := p.unknown && p.streams == 0 && c.peers[key] == p
-	if last {
-		delete(c.peers, key)
+		seats[p] = slices.Collect(maps.Keys(p.seats))
 	}
 	c.mu.Unlock()
-	if last {
-		p.end(ErrLost)
+	for p, list := range seats {
+		p.end(errStops, list)
 	}
 }
 
@@ -211,5 +248,23 @@ func (c *Client) retried(r Retry) {
 func (c *Client) suspect(w placement.Worker) {
 	if c.options.Suspect != nil {
 		c.options.Suspect(w.Pod, w.Instance)
+	}
+}
+
+// report tells what the end of a call says about its instance. Calls that began before a connection was seen to break went
+// down with it, and are not told again.
+func (c *Client) report(s *seat, o Outcome, broken bool) {
+	if o == 0 || c.options.Outcome == nil {
+		return
+	}
+	now := c.options.Clock.Now()
+	c.mu.Lock()
+	told := s.peer == nil || s.peer.draining || broken && !s.began.After(s.peer.broke)
+	if broken && !told {
+		s.peer.broke = now
+	}
+	c.mu.Unlock()
+	if !told {
+		c.options.Outcome(s.worker.Pod, s.worker.Instance, o)
 	}
 }

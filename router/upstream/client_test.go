@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/utils/clock"
@@ -51,6 +53,26 @@ func TestTheOwnerAnswersAndTheCallSaysWhoItIsMeantFor(t *testing.T) {
 		t.Errorf("a finished call looks cancelled to the worker: %v", err)
 	}
 	eventually(t, "idle", func() bool { return len(f.InFlight()) == 0 })
+}
+
+func TestAPlaceThatWasTakenBeforeIsUsedForTheFirstTry(t *testing.T) {
+	f := newFleet(t, 3, whole)
+	f.workers[1].script = answer(status.Error(codes.Unavailable, "drains"))
+	r := request()
+	r.Place.Exclude = []string{f.workers[0].Pod}
+	first, err := f.board.Place(&r.Place, f.clock.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Place.Exclude, r.First = nil, first
+	s, err := f.Generate(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if len(f.workers[1].seen()) != 1 || s.Worker() != f.workers[0].Pod || s.Attempts() != 2 || len(f.tickets) != 1 {
+		t.Errorf("%s answers after %d attempts and %d further places", s.Worker(), s.Attempts(), len(f.tickets))
+	}
 }
 
 func TestAnAnswerWithoutTextIsAFinish(t *testing.T) {
@@ -138,33 +160,6 @@ func TestARequestIsNeverTriedOnAThirdWorker(t *testing.T) {
 	}
 }
 
-func TestAWorkerThatWasLostAtTheRequestBeforeCountsAsTried(t *testing.T) {
-	f := newFleet(t, 3, answer(status.Error(codes.Unavailable, "gone"), accepted()))
-	r := request()
-	r.Tried = []string{f.workers[0].Pod}
-	if _, err := f.Generate(t.Context(), r); !errors.Is(err, ErrLost) {
-		t.Errorf("got %v", err)
-	}
-	f.expectRetry(t, ErrLost)
-	for i, want := range []int{0, 1, 0} {
-		if got := len(f.workers[i].seen()); got != want {
-			t.Errorf("worker %d was asked %d times, want %d", i, got, want)
-		}
-	}
-}
-
-func TestARequestThatLostTwoWorkersBeforeIsTriedOnNone(t *testing.T) {
-	f := newFleet(t, 3, whole)
-	r := request()
-	r.Tried = []string{f.workers[0].Pod, f.workers[1].Pod}
-	if _, err := f.Generate(t.Context(), r); !errors.Is(err, ErrLost) {
-		t.Errorf("got %v", err)
-	}
-	if len(f.workers[2].seen()) != 0 {
-		t.Error("the third worker was tried")
-	}
-}
-
 func TestErrorsThatNoOtherWorkerWouldMend(t *testing.T) {
 	field, err := status.New(codes.InvalidArgument, "max_tokens is too large").WithDetails(&errdetails.BadRequest{
 		FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: "max_tokens", Reason: "context_length_exceeded", Description: "at most 2048"}},
@@ -231,10 +226,10 @@ func TestARequestThatIsLargerThanAWorkerTakesIsNotItsAnswer(t *testing.T) {
 }
 
 func TestAnAnswerThatIsLargerThanTheRouterTakesIsInvalid(t *testing.T) {
-	f := newFleet(t, 2, answer(nil, delta(strings.Repeat("x", maxReceive))))
+	f := newFleet(t, 2, answer(nil, delta(strings.Repeat("x", maxEvent))))
 	_, err := f.Generate(t.Context(), request())
 	var got *InvalidError
-	if !errors.As(err, &got) || got.Message != "A part of the answer has more than 32 MiB." {
+	if !errors.As(err, &got) || got.Message != "A part of the answer has more than 512 KiB." {
 		t.Errorf("got %v", err)
 	}
 }
@@ -264,7 +259,7 @@ func TestWithoutAnybodyElseTheErrorSaysWhy(t *testing.T) {
 	t.Run("an unknown model has no worker", func(t *testing.T) {
 		f := newFleet(t, 1, whole)
 		r := request()
-		r.ModelUID = "uid-2"
+		r.Place.ModelUID = "uid-2"
 		if _, err := f.Generate(t.Context(), r); !errors.Is(err, placement.ErrNoWorker) {
 			t.Errorf("got %v", err)
 		}
@@ -284,9 +279,9 @@ func TestAfterTheFirstPieceADeathEndsTheAnswer(t *testing.T) {
 		then   func(*fleet)
 		want   error
 	}{
-		"the process is killed":    {hold(accepted(), delta("a")), func(f *fleet) { f.workers[0].kill() }, ErrLost},
-		"its heartbeats end":       {hold(accepted(), delta("a")), func(f *fleet) { f.lose(0) }, ErrLost},
-		"the client is closed":     {hold(accepted(), delta("a")), func(f *fleet) { f.Close() }, ErrLost},
+		"the process is killed":    {stay(accepted(), delta("a")), func(f *fleet) { f.workers[0].kill() }, ErrLost},
+		"its heartbeats end":       {stay(accepted(), delta("a")), func(f *fleet) { f.lose(0) }, ErrLost},
+		"the client is closed":     {stay(accepted(), delta("a")), func(f *fleet) { f.Close() }, ErrLost},
 		"its engine fails":         {answer(status.Error(codes.Internal, "x"), delta("a")), func(*fleet) {}, ErrFailed},
 		"it is read too slowly":    {answer(status.Error(codes.ResourceExhausted, "x"), delta("a")), func(*fleet) {}, ErrSlowReader},
 		"it ends without a finish": {answer(nil, delta("a")), func(*fleet) {}, ErrLost},
@@ -317,18 +312,9 @@ func TestAfterTheFirstPieceADeathEndsTheAnswer(t *testing.T) {
 	}
 }
 
-// lose tells the client that worker i is lost, and that the others are there.
-func (f *fleet) lose(i int) {
-	var all []Worker
-	for j, w := range f.workers {
-		all = append(all, Worker{Pod: w.Pod, Instance: w.Instance, Address: w.Address, Lost: i == j})
-	}
-	f.Sync(all)
-}
-
 func TestAWorkerLostBeforeTheFirstPieceIsReplaced(t *testing.T) {
 	f := newFleet(t, 2, whole)
-	f.workers[0].script = hold(accepted())
+	f.workers[0].script = stay(accepted())
 	go func() {
 		for len(f.workers[0].seen()) == 0 {
 			<-time.After(time.Millisecond)
@@ -340,7 +326,7 @@ func TestAWorkerLostBeforeTheFirstPieceIsReplaced(t *testing.T) {
 }
 
 func TestTheFirstPieceMayTakeItsTimeAndNoMoreAndIsNotTriedElsewhere(t *testing.T) {
-	f := newFleet(t, 2, hold(accepted()))
+	f := newFleet(t, 2, stay(accepted()))
 	got := make(chan error)
 	go func() { _, err := f.Generate(t.Context(), request()); got <- err }()
 	eventually(t, "called", func() bool { return len(f.workers[0].seen()) == 1 })
@@ -360,7 +346,7 @@ func TestTheFirstPieceMayTakeItsTimeAndNoMoreAndIsNotTriedElsewhere(t *testing.T
 }
 
 func TestAStreamThatStandsStillEndsAndAReaderThatIsSlowIsNoReason(t *testing.T) {
-	f := newFleet(t, 1, hold(accepted(), delta("a"), delta("b")))
+	f := newFleet(t, 1, stay(accepted(), delta("a"), delta("b")))
 	s, err := f.Generate(t.Context(), request())
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +361,7 @@ func TestAStreamThatStandsStillEndsAndAReaderThatIsSlowIsNoReason(t *testing.T) 
 	}
 	got := make(chan error)
 	go func() { _, err := s.Next(); got <- err }()
-	eventually(t, "waiting", f.clock.HasWaiters)
+	eventually(t, "waiting", func() bool { return s.at.patience.waiting.Load() > 0 && f.clock.HasWaiters() })
 	f.clock.Step(time.Minute)
 	if err := <-got; !errors.Is(err, ErrIdle) {
 		t.Errorf("got %v", err)
@@ -387,7 +373,7 @@ func TestAStreamThatStandsStillEndsAndAReaderThatIsSlowIsNoReason(t *testing.T) 
 
 func TestAClientThatGoesAwayEndsTheWorkersCall(t *testing.T) {
 	t.Run("before the first piece", func(t *testing.T) {
-		f := newFleet(t, 2, hold(accepted()))
+		f := newFleet(t, 2, stay(accepted()))
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error)
 		go func() { _, err := f.Generate(ctx, request()); got <- err }()
@@ -401,7 +387,7 @@ func TestAClientThatGoesAwayEndsTheWorkersCall(t *testing.T) {
 		}
 	})
 	t.Run("in the middle, nobody reading", func(t *testing.T) {
-		f := newFleet(t, 1, hold(accepted(), delta("a")))
+		f := newFleet(t, 1, stay(accepted(), delta("a")))
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := f.Generate(ctx, request())
 		if err != nil {
@@ -417,7 +403,7 @@ func TestAClientThatGoesAwayEndsTheWorkersCall(t *testing.T) {
 		}
 	})
 	t.Run("by Close, twice", func(t *testing.T) {
-		f := newFleet(t, 1, hold(accepted(), delta("a")))
+		f := newFleet(t, 1, stay(accepted(), delta("a")))
 		s, err := f.Generate(t.Context(), request())
 		if err != nil {
 			t.Fatal(err)
@@ -459,7 +445,7 @@ func TestSyncClosesConnectionsOfWorkersThatAreGoneOnceTheirStreamsHaveEnded(t *t
 		t.Errorf("%d connections to a worker that is gone", n)
 	}
 	f.expectWhole(t, t.Context(), f.workers[0])
-	f.lose(-1)
+	f.lose()
 	if n := f.connections(); n != 1 {
 		t.Errorf("%d connections to a worker that is there", n)
 	}
@@ -515,7 +501,7 @@ func TestABurstSurvivesTheDeathOfAWorkerWithoutAnErrorBeforeTheFirstPiece(t *tes
 	for i := range requests {
 		all.Go(func() {
 			r := request()
-			r.Key, r.RequestID = fmt.Appendf(nil, "session-%d", i/2), fmt.Sprintf("req-%d", i)
+			r.Place.Key, r.Place.RequestID = fmt.Appendf(nil, "session-%d", i/2), fmt.Sprintf("req-%d", i)
 			s, err := f.Generate(t.Context(), r)
 			if err != nil {
 				t.Errorf("request %d: %v", i, err)
@@ -541,5 +527,18 @@ func TestABurstSurvivesTheDeathOfAWorkerWithoutAnErrorBeforeTheFirstPiece(t *tes
 	all.Wait()
 	if len(f.InFlight()) != 0 || dead == 0 {
 		t.Errorf("in flight %v; the dead worker had %d", f.InFlight(), dead)
+	}
+}
+
+// TestAWorkerThatClosesItsConnectionsCostsNoError has a worker send each connection away after a millisecond.
+func TestAWorkerThatClosesItsConnectionsCostsNoError(t *testing.T) {
+	f := &fleet{serving: []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond})}}
+	f.build(t, 1, clock.RealClock{}, whole)
+	for range 500 {
+		f.expectWhole(t, t.Context(), f.workers[0])
+		_ = f.workers[0].ended(t)
+	}
+	if len(f.retries) != 0 || len(f.suspects) != 0 {
+		t.Errorf("retries %v, suspects %v", f.retries, f.suspects)
 	}
 }

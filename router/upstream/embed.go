@@ -18,63 +18,75 @@ import (
 
 // EmbedRequest is one request for embeddings.
 type EmbedRequest struct {
-	ModelUID  string
-	Key       []byte // as a Request's
-	RequestID string
-	Inputs    []*workerv1.EmbedInput
+	Place  placement.Request // as a Request's
+	First  *placement.Ticket // as a Request's
+	Inputs []*workerv1.EmbedInput
 	// Limit is how long each worker may take; 0 means without limit.
 	Limit time.Duration
 }
 
-// Embeddings are the answer and the pod that made it.
+// Embeddings are the answer, the pod that made it, and why that one was chosen.
 type Embeddings struct {
 	*workerv1.EmbedResponse
-	Worker string
+	Worker, Reason string
 }
 
 // Embed runs r. Another worker is tried as Generate does before the first piece. Ending ctx ends the worker's work.
 func (c *Client) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) {
 	var out *Embeddings
-	err := c.seek(search{modelUID: r.ModelUID, requestID: r.RequestID, key: r.Key}, func(w placement.Worker, _ int) failure {
-		got, f := c.embed(ctx, &r, w)
-		out = &Embeddings{got, w.Pod}
-		return f
+	q := newSearch(&r.Place, r.First, &workerv1.EmbedRequest{Inputs: r.Inputs})
+	err := c.seek(&q, func(t ticket, extra bool) (*seat, failure) {
+		s := &seat{worker: t.Worker(), extra: extra, began: c.options.Clock.Now()}
+		got, f := c.embed(ctx, &r, s)
+		now := c.options.Clock.Now()
+		if f.err != nil {
+			t.Ended(placement.Result{}, now)
+			return s, f
+		}
+		t.Accepted(got.GetPromptTokens(), now)
+		t.Ended(placement.Result{Answered: true, PromptTokens: got.GetPromptTokens()}, now)
+		c.report(s, Good, false)
+		out = &Embeddings{got, s.worker.Pod, t.Reason()}
+		return s, f
 	})
 	if err != nil {
 		return nil, err
 	}
+	c.acquit(&q)
 	return out, nil
 }
 
 // embed asks one worker.
-func (c *Client) embed(caller context.Context, r *EmbedRequest, w placement.Worker) (*workerv1.EmbedResponse, failure) {
-	p, err := c.acquire(w)
-	if err != nil {
-		return nil, failure{err: err}
-	}
-	defer c.release(w, p)
+func (c *Client) embed(caller context.Context, r *EmbedRequest, s *seat) (*workerv1.EmbedResponse, failure) {
 	ctx, cancel := context.WithCancelCause(caller)
 	defer cancel(nil)
-	defer context.AfterFunc(p.ctx, func() { cancel(context.Cause(p.ctx)) })()
+	s.cancel = cancel
+	defer c.release(s)
+	if err := c.acquire(s); err != nil {
+		return nil, failure{err: err, idle: true, gone: lives}
+	}
 	if r.Limit > 0 {
 		timer := c.options.Clock.AfterFunc(r.Limit, func() { cancel(ErrFirstByte) })
 		defer timer.Stop()
 	}
 	var from grpcpeer.Peer
 	var said metadata.MD
-	out, err := workerv1.NewWorkerClient(p.conn).Embed(ctx, &workerv1.EmbedRequest{
-		ExpectedInstanceId: w.Instance, ExpectedRevision: w.Revision, ExpectedModelUid: r.ModelUID, RequestId: r.RequestID,
-		Inputs: r.Inputs,
+	out, err := workerv1.NewWorkerClient(s.peer.conn).Embed(ctx, &workerv1.EmbedRequest{
+		ExpectedInstanceId: s.worker.Instance, ExpectedRevision: s.worker.Revision, ExpectedModelUid: r.Place.ModelUID,
+		RequestId: r.Place.RequestID, Inputs: r.Inputs,
 	}, grpc.Peer(&from), grpc.Trailer(&said))
 	if err == nil {
 		return out, failure{}
 	}
 	// Where a connection was there and the worker has said nothing, not even an error, it may have been at work.
-	a := attempt{caller: caller, ctx: ctx, pod: w.Pod, started: from.Addr != nil && len(said) == 0}
+	e := ending{caller: caller, ctx: ctx, pod: s.worker.Pod, started: from.Addr != nil && len(said) == 0}
 	if status.Code(err) == codes.Unimplemented {
-		return nil, a.as(ErrNoEmbeddings, false, false, status.Convert(err).Message())
+		return nil, e.as(ErrNoEmbeddings, nothing, status.Convert(err).Message())
 	}
-	f := a.judge(err)
+	f := e.judge(err)
+	if errors.Is(f.err, ErrFirstByte) {
+		f.outcome = 0 // how much there was to do is the client's choice
+	}
 	var invalid *InvalidError
 	if status.Code(err) == codes.ResourceExhausted && errors.As(f.err, &invalid) {
 		invalid.Field = "input"

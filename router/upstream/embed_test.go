@@ -46,7 +46,7 @@ func embedders(t *testing.T, n int, first embed) *fleet {
 }
 
 func texts() EmbedRequest {
-	return EmbedRequest{ModelUID: "uid-1", Key: key, RequestID: "req-1", Limit: time.Minute,
+	return EmbedRequest{Place: placement.Request{ModelUID: "uid-1", RequestID: "req-1", Key: key}, Limit: time.Minute,
 		Inputs: []*workerv1.EmbedInput{{Input: &workerv1.EmbedInput_Text{Text: &workerv1.TextPrompt{Text: "x"}}}}}
 }
 
@@ -186,7 +186,7 @@ func TestAClientThatGoesAwayEndsItsEmbeddings(t *testing.T) {
 
 func TestEmbeddingsWithoutAWorkerSayWhy(t *testing.T) {
 	r := texts()
-	r.ModelUID = "uid-2"
+	r.Place.ModelUID = "uid-2"
 	if _, err := embedders(t, 1, nil).Embed(t.Context(), r); !errors.Is(err, placement.ErrNoWorker) {
 		t.Errorf("got %v", err)
 	}

@@ -36,20 +36,31 @@ var (
 	ErrSlowReader = errors.New("the answer was read too slowly")
 	// ErrIdle: the stream stood still for too long between two tokens.
 	ErrIdle = errors.New("the stream stood still for too long")
+	// ErrQuarantined: workers died at work on the same request, so it was not run.
+	ErrQuarantined = errors.New("the request is not run, because workers died at work on it")
 )
+
+// errStops ends the streams of a client that is closed.
+var errStops = fmt.Errorf("%w: the router stops", ErrLost)
 
 // Error is one of the errors above with the worker that it happened on.
 type Error struct {
 	Kind   error  // one of the variables above
 	Worker string // the pod's name
 	Detail string // what the worker or the connection said; may be empty
+	// Stays is why an answer that had begun could not go on at another worker, in words for clients, such as "it has
+	// several choices". It is empty where another worker was looked for, or where none would help.
+	Stays string
 }
 
-// Error names the kind, the worker and the detail.
+// Error names the kind, the worker and the details.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("call %s: %s", e.Worker, e.Kind)
 	if e.Detail != "" {
 		s += ": " + e.Detail
+	}
+	if e.Stays != "" {
+		s += "; the answer does not go on elsewhere: " + e.Stays
 	}
 	return s
 }
@@ -74,16 +85,28 @@ func (e *InvalidError) Error() string {
 	return e.Field + ": " + e.Message
 }
 
+// again says whether another worker may be tried.
+type again int
+
+const (
+	never  again = iota
+	always       // the worker was lost, or has done no work
+	paid         // it failed: only where the budget pays for it
+)
+
 // failure is an error with what follows from it.
 type failure struct {
 	err     error
-	retry   bool // another worker may be tried if the client has nothing yet
-	suspect bool // new requests had better go elsewhere
-	without bool // it lacks the adapter; others are asked as if it had not been
+	again   again
+	suspect bool    // new requests had better go elsewhere
+	without bool    // it lacks what the request needs and did no work: others are asked as if it had not been
+	idle    bool    // it did no work
+	outcome Outcome // what is told of the instance
+	broken  bool    // with many other calls, maybe
+	gone    verdict // of an instance that was at work: died, or undecided; lives where nothing says that it may be gone
 }
 
-// kind names the error without what the worker said. Before the first try of a call that goes on with a request, the
-// loss that it goes on after.
+// kind names the error without what the worker said.
 func (f failure) kind() string {
 	var on *Error
 	if errors.As(f.err, &on) {
@@ -92,70 +115,108 @@ func (f failure) kind() string {
 	return ErrLost.Error()
 }
 
-// attempt is one call of one worker.
-type attempt struct {
+// ending is what is known of a call when it ends.
+type ending struct {
 	caller  context.Context // the request's
 	ctx     context.Context // the call's own; its cause is known when the client itself ended it
 	pod     string
 	started bool // the worker may have worked on it
 	shown   bool // a piece of the answer has come: the request waits in no queue
 	adapter bool // it names one
+	resumed bool // it goes on with an answer
 }
 
-func (a attempt) as(kind error, retry, suspect bool, detail string) failure {
-	return failure{err: &Error{Kind: kind, Worker: a.pod, Detail: detail}, retry: retry, suspect: suspect}
+func (e ending) as(kind error, f failure, detail string) failure {
+	f.err = &Error{Kind: kind, Worker: e.pod, Detail: detail}
+	return f
 }
 
-// judge is the only place that turns what ended an attempt into an error.
-func (a attempt) judge(err error) failure {
-	if a.caller.Err() != nil {
-		return failure{err: a.caller.Err()}
-	}
-	for _, kind := range []error{ErrFirstByte, ErrIdle} {
-		if errors.Is(context.Cause(a.ctx), kind) {
-			return a.as(kind, false, false, "")
-		}
-	}
-	if errors.Is(context.Cause(a.ctx), ErrLost) {
-		return a.as(ErrLost, true, true, "its heartbeats ended")
+// What follows from the ways in which a call ends.
+var (
+	refused = failure{again: always, suspect: true, idle: true, outcome: Failed, broken: true, gone: lives}
+	busy    = failure{idle: true, gone: lives}
+	lacking = failure{again: always, without: true, idle: true, gone: lives}
+	late    = failure{outcome: NoFirstByte, gone: lives}
+	stalled = failure{outcome: Failed, gone: lives}
+	unheard = failure{again: always, suspect: true, gone: died} // its heartbeats have ended, and are known to
+	cut     = failure{again: always, suspect: true, outcome: Failed, broken: true}
+	odd     = failure{again: always, outcome: Failed}
+	failing = failure{again: paid, outcome: Failed}
+	wrong   = failure{outcome: Failed, gone: lives}
+	nothing = failure{gone: lives}
+)
+
+// judge is the only place that turns what ended a call into an error.
+func (e ending) judge(err error) failure {
+	if f := e.ours(); f.err != nil {
+		return f
 	}
 	if errors.Is(err, io.EOF) {
-		return a.as(ErrLost, true, false, "the stream ended without an end of the answer")
+		return e.as(ErrLost, odd, "the stream ended without an end of the answer")
 	}
 	s, _ := status.FromError(err)
 	switch s.Code() {
 	case codes.InvalidArgument:
-		return a.invalid(s)
+		return e.invalid(s)
 	case codes.ResourceExhausted:
-		return a.exhausted(s.Message())
+		return e.exhausted(s.Message())
 	case codes.FailedPrecondition:
-		return a.as(ErrRefused, true, true, s.Message())
+		return e.as(ErrRefused, refused, s.Message())
 	case codes.Unavailable:
-		if !a.started {
-			return a.as(ErrRefused, true, true, s.Message())
+		if !e.started {
+			return e.as(ErrRefused, refused, s.Message())
 		}
-		return a.as(ErrLost, true, true, s.Message())
+		return e.as(ErrLost, cut, s.Message())
 	case codes.Canceled, codes.DeadlineExceeded:
-		return a.as(ErrLost, true, false, s.Message())
+		return e.as(ErrLost, odd, s.Message())
 	case codes.Internal, codes.Unknown:
-		return a.as(ErrFailed, true, false, s.Message())
+		return e.as(ErrFailed, failing, s.Message())
+	case codes.Unimplemented:
+		if e.resumed && !e.started {
+			return e.as(ErrRefused, lacking, s.Message())
+		}
 	}
-	return a.as(ErrFailed, false, false, s.Code().String()+": "+s.Message())
+	return e.as(ErrFailed, wrong, s.Code().String()+": "+s.Message())
+}
+
+// ours is the failure of a call that the client or its caller ended.
+func (e ending) ours() failure {
+	if e.caller.Err() != nil {
+		return failure{err: e.caller.Err(), gone: lives}
+	}
+	switch cause := context.Cause(e.ctx); {
+	case errors.Is(cause, ErrFirstByte):
+		return e.as(ErrFirstByte, late, "")
+	case errors.Is(cause, ErrIdle):
+		return e.as(ErrIdle, stalled, "")
+	case errors.Is(cause, errStops):
+		return e.as(ErrLost, nothing, "the router stops")
+	case errors.Is(cause, ErrLost):
+		return e.as(ErrLost, unheard, "its heartbeats ended")
+	}
+	return failure{}
 }
 
 // exhausted tells apart what has the code of a full queue. gRPC has it, with one text, for an answer over the router's
-// limit and for a request over the worker's: only the limit in the text says whose it is.
-func (a attempt) exhausted(message string) failure {
+// limit and for a request over the worker's: only the limit in the text says whose it is. An answer that has begun asks
+// further workers when one is full: its client can't come back later for the rest.
+func (e ending) exhausted(message string) failure {
 	var has, most int
 	switch n, _ := fmt.Sscanf(message, tooLarge, &has, &most); {
-	case n == 2 && most == maxReceive:
-		return failure{err: &InvalidError{Message: fmt.Sprintf("A part of the answer has more than %d MiB.", maxReceive>>20)}}
+	case n == 2 && (most == maxEvent || most == maxReceive):
+		f := nothing
+		f.err = &InvalidError{Message: fmt.Sprintf("A part of the answer has more than %d KiB.", most>>10)}
+		return f
 	case n == 2:
-		return a.as(ErrTooLarge, false, false, fmt.Sprintf("%d bytes of %d", has, most))
-	case a.shown:
-		return a.as(ErrSlowReader, false, false, message)
+		return e.as(ErrTooLarge, nothing, fmt.Sprintf("%d bytes of %d", has, most))
+	case e.shown:
+		return e.as(ErrSlowReader, nothing, message)
 	}
-	return a.as(ErrBusy, false, false, message)
+	f := busy
+	if e.resumed {
+		f.again = always
+	}
+	return e.as(ErrBusy, f, message)
 }
 
 // tooLarge is gRPC's refusal of a message over a limit.
@@ -165,18 +226,21 @@ const tooLarge = "grpc: received message larger than max (%d vs. %d)"
 const codeModelNotFound = "model_not_found"
 
 // invalid tells a request that no worker can run from one that this worker can't. Which model a request is for is the
-// router's choice: only an adapter can be one that the client is wrong about.
-func (a attempt) invalid(s *status.Status) failure {
-	e := invalid(s)
+// router's choice: only an adapter can be one that the client is wrong about. A request that another worker has begun to
+// answer is not wrong.
+func (e ending) invalid(s *status.Status) failure {
+	v := invalid(s)
 	switch {
-	case e.Code != codeModelNotFound:
-		return failure{err: e}
-	case a.adapter:
-		f := a.as(ErrNoAdapter, true, false, e.Message)
-		f.without = true
-		return f
+	case v.Code == codeModelNotFound && e.adapter:
+		return e.as(ErrNoAdapter, lacking, v.Message)
+	case v.Code == codeModelNotFound:
+		return e.as(ErrRefused, refused, v.Message)
+	case e.resumed:
+		return e.as(ErrRefused, lacking, v.Error())
 	}
-	return a.as(ErrRefused, true, true, e.Message)
+	f := nothing
+	f.err = v
+	return f
 }
 
 // invalid reads the field that the worker objects to.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,9 +44,13 @@ type fakeWorker struct {
 	embed  func(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	asked  []*workerv1.EmbedRequest
 	ends   chan error // of each call: its context's error when the script was done
+	mute   bool       // nothing is kept of calls; set before the first
 }
 
 func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, o out) error {
+	if w.mute {
+		return w.script(r, o)
+	}
 	w.mu.Lock()
 	w.calls = append(w.calls, r)
 	script := w.script
@@ -83,77 +88,187 @@ func (w *fakeWorker) kill() { w.server.Stop() }
 // fleet is some workers of the model uid-1, in the order in which they are asked for the key.
 type fleet struct {
 	*Client
-	board   placement.Board
+	board   *placement.Board
 	clock   *clocktesting.FakeClock
 	workers []*fakeWorker
+	serving []grpc.ServerOption // of the workers; set before build
 
-	mu       sync.Mutex
-	suspects []string
-	retries  []Retry
+	mu          sync.Mutex
+	suspects    []string
+	outcomes    []string
+	measures    []Measure
+	retries     []Retry
+	resumes     []Retry
+	quarantines []Quarantine
+	tickets     []*recorded
+}
+
+// recorded is a ticket, and what it was told.
+type recorded struct {
+	ticket
+	fleet  *fleet
+	told   []string // guarded by fleet.mu
+	result placement.Result
+}
+
+func (r *recorded) tell(what string) {
+	r.fleet.mu.Lock()
+	defer r.fleet.mu.Unlock()
+	r.told = append(r.told, what)
+}
+
+func (r *recorded) Accepted(promptTokens uint32, now time.Time) {
+	r.tell("accepted")
+	r.ticket.Accepted(promptTokens, now)
+}
+
+func (r *recorded) FirstToken(now time.Time) {
+	r.tell("first token")
+	r.ticket.FirstToken(now)
+}
+
+func (r *recorded) Ended(result placement.Result, now time.Time) {
+	r.tell("ended")
+	r.result = result
+	r.ticket.Ended(result, now)
 }
 
 var key = []byte("session-1")
 
 // newFleet starts n workers that all answer by script.
-func newFleet(t *testing.T, n int, script func(*workerv1.GenerateRequest, out) error) *fleet {
+func newFleet(t testing.TB, n int, script func(*workerv1.GenerateRequest, out) error) *fleet {
 	t.Helper()
 	f := &fleet{clock: clocktesting.NewFakeClock(time.Unix(1e9, 0))}
 	f.build(t, n, f.clock, script)
 	return f
 }
 
-func (f *fleet) build(t *testing.T, n int, c clock.WithDelayedExecution, script func(*workerv1.GenerateRequest, out) error) {
+func (f *fleet) build(t testing.TB, n int, c clock.WithDelayedExecution, script func(*workerv1.GenerateRequest, out) error) {
 	t.Helper()
 	for i := range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &fakeWorker{script: script, server: grpc.NewServer(), ends: make(chan error, 1000)}
+		w := &fakeWorker{script: script, server: grpc.NewServer(f.serving...), ends: make(chan error, 1000)}
 		w.Worker = placement.Worker{
 			Pod: "w" + strconv.Itoa(i), Address: l.Addr().String(), Instance: fmt.Sprintf("w%d-a", i), Revision: "r1",
-			Loaded: true, InRing: true,
+			Loaded: true, InRing: true, Resumes: true,
 		}
 		workerv1.RegisterWorkerServer(w.server, w)
 		w.serve.Go(func() { _ = w.server.Serve(l) })
 		t.Cleanup(func() { w.server.Stop(); w.serve.Wait() })
 		f.workers = append(f.workers, w)
 	}
-	f.publish()
-	var order []*fakeWorker
-	var tried []string
-	for range n {
-		next, err := f.board.Place("uid-1", key, tried...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tried = append(tried, next.Pod)
-		i := slices.IndexFunc(f.workers, func(w *fakeWorker) bool { return w.Pod == next.Pod })
-		order = append(order, f.workers[i])
+	f.board = placement.NewBoard(placement.Options{Policy: hashed(t), MaxLoadPercent: 1e6})
+	f.publish(c.Now())
+	f.sort(t, c.Now())
+	list := func(add func()) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		add()
 	}
-	f.workers = order
 	f.Client = New(Options{
-		Credentials: insecure.NewCredentials(), Placer: &f.board, Clock: c,
-		Suspect: func(pod, instance string) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.suspects = append(f.suspects, pod+" "+instance)
+		Credentials: insecure.NewCredentials(), Placer: f.board, Clock: c,
+		Suspect: func(pod, instance string) { list(func() { f.suspects = append(f.suspects, pod+" "+instance) }) },
+		Outcome: func(pod, _ string, o Outcome) {
+			list(func() { f.outcomes = append(f.outcomes, pod+[...]string{"", " good", " failed", " no first byte"}[o]) })
 		},
-		Retried: func(r Retry) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			f.retries = append(f.retries, r)
-		},
+		Measured:    func(_, _ string, m Measure) { list(func() { f.measures = append(f.measures, m) }) },
+		Retried:     func(r Retry) { list(func() { f.retries = append(f.retries, r) }) },
+		Resumed:     func(r Retry) { list(func() { f.resumes = append(f.resumes, r) }) },
+		Quarantined: func(q Quarantine) { list(func() { f.quarantines = append(f.quarantines, q) }) },
 	})
+	place := f.place
+	f.place = func(q *placement.Request, now time.Time) (ticket, error) {
+		t, err := place(q, now)
+		if err != nil {
+			return nil, err
+		}
+		return f.record(t), nil
+	}
+	t.Cleanup(func() { f.checkRest(t) })
 	t.Cleanup(f.Close)
 }
 
-func (f *fleet) publish() {
+// hashed places requests on the ring's walk from their keys, whatever the load.
+func hashed(t testing.TB) placement.Policy {
+	t.Helper()
+	p, ok := placement.ByName("ConsistentHash")
+	if !ok {
+		t.Fatal("there is no policy ConsistentHash")
+	}
+	return p
+}
+
+func (f *fleet) record(t ticket) *recorded {
+	r := &recorded{ticket: t, fleet: f}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tickets = append(f.tickets, r)
+	return r
+}
+
+// sort brings the workers into the order in which they are asked for the key.
+func (f *fleet) sort(t testing.TB, now time.Time) {
+	t.Helper()
+	var order []*fakeWorker
+	q := placement.Request{ModelUID: "uid-1", RequestID: "order", Key: key}
+	for range f.workers {
+		next, err := f.board.Place(&q, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Ended(placement.Result{}, now)
+		pod := next.Worker().Pod
+		q.Exclude = append(q.Exclude, pod)
+		order = append(order, f.workers[slices.IndexFunc(f.workers, func(w *fakeWorker) bool { return w.Pod == pod })])
+	}
+	f.workers = order
+}
+
+// checkRest holds that when all is over, every place was given back once, and nothing is counted.
+func (f *fleet) checkRest(t testing.TB) {
+	t.Helper()
+	f.Client.mu.Lock()
+	if b := f.budget; b.active != 0 || b.retries != 0 {
+		t.Errorf("%d calls and %d paid retries are counted in the end", b.active, b.retries)
+	}
+	f.Client.mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.tickets {
+		told := strings.Join(r.told, ", ")
+		switch told {
+		case "ended", "accepted, ended", "accepted, first token, ended", "first token, ended":
+		default:
+			t.Errorf("the ticket for %s was told %s", r.Worker().Pod, told)
+		}
+	}
+}
+
+func (f *fleet) publish(now time.Time) {
 	var all []placement.Worker
 	for _, w := range f.workers {
 		all = append(all, w.Worker)
 	}
-	f.board.Set(map[string][]placement.Worker{"uid-1": all}, 150)
+	f.board.Set(map[string][]placement.Worker{"uid-1": all}, 150, now)
+}
+
+// sync tells the client of the workers, each as change makes it.
+func (f *fleet) sync(change func(i int, w *Worker)) {
+	var all []Worker
+	for i, w := range f.workers {
+		told := Worker{Pod: w.Pod, Instance: w.Instance, Address: w.Address}
+		change(i, &told)
+		all = append(all, told)
+	}
+	f.Sync(all)
+}
+
+// lose tells the client that some workers are lost, and that the others are there.
+func (f *fleet) lose(which ...int) {
+	f.sync(func(i int, w *Worker) { w.Lost = slices.Contains(which, i) })
 }
 
 func (f *fleet) suspected(w *fakeWorker) bool {
@@ -175,7 +290,7 @@ func (f *fleet) expectRetry(t *testing.T, why error) {
 
 func request() Request {
 	return Request{
-		ModelUID: "uid-1", Key: key, RequestID: "req-1",
+		Place:     placement.Request{ModelUID: "uid-1", RequestID: "req-1", Key: key},
 		Proto:     &workerv1.GenerateRequest{MaxTokens: 7, Stop: []string{"\n"}},
 		FirstByte: 2 * time.Minute, Idle: time.Minute,
 	}
@@ -207,8 +322,8 @@ func answer(err error, events ...*workerv1.GenerateResponse) func(*workerv1.Gene
 	}
 }
 
-// hold sends events and then waits until the call is cancelled.
-func hold(events ...*workerv1.GenerateResponse) func(*workerv1.GenerateRequest, out) error {
+// stay sends events and then waits until the call is cancelled.
+func stay(events ...*workerv1.GenerateResponse) func(*workerv1.GenerateRequest, out) error {
 	return func(r *workerv1.GenerateRequest, o out) error {
 		if err := answer(nil, events...)(r, o); err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
-	"github.com/ringfleet/ringfleet/router/placement"
 )
 
 // silent is tokens without text, as special ones are.
@@ -48,14 +47,4 @@ func TestTokensWithoutTextAreNoAnswerYet(t *testing.T) {
 			t.Errorf("got %q of tokens %v", text, tokens)
 		}
 	})
-}
-
-func TestAfterALossWithoutAnotherWorkerTheErrorIsTheLoss(t *testing.T) {
-	f := newFleet(t, 1, whole)
-	r := request()
-	r.Tried = []string{f.workers[0].Pod}
-	_, err := f.Generate(t.Context(), r)
-	if !errors.Is(err, ErrLost) || errors.Is(err, placement.ErrNoWorker) || len(f.workers[0].seen()) != 0 {
-		t.Errorf("got %v", err)
-	}
 }

@@ -2,156 +2,236 @@ package upstream
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"io"
-	"sync"
+	"time"
 
-	"google.golang.org/grpc"
-	"k8s.io/utils/clock"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/placement"
 )
 
-// Stream is an answer on its way. Next may be called from one goroutine at a time; Close from any.
-type Stream struct {
-	client   *Client
-	caller   context.Context
-	request  Request
-	worker   placement.Worker
-	attempts int
+// ErrAgain is what Next returns once when an answer begins again: all that it returned before is void.
+var ErrAgain = errors.New("the answer begins again on another worker")
 
-	ctx      context.Context
-	cancel   context.CancelCauseFunc
-	call     grpc.ServerStreamingClient[workerv1.GenerateResponse]
-	accepted *workerv1.Accepted
-	head     []*workerv1.GenerateResponse // not handed out yet
-	open     int                          // choices without a finish
-	failed   error                        // what Next returns from now on
-	idle     clock.Timer
-	ended    func() // gives everything back; only its first call does
+// mostMoves is how often an answer may move to another worker. Workers that drain are not lost, and a rollout may cut an
+// answer that lasts longer than they wait.
+const mostMoves = 8
+
+// Request is one request of a client. Nothing in it may change before its Stream is closed.
+type Request struct {
+	// Place is what a worker is chosen by.
+	Place placement.Request
+	// First is the place that a queue has taken for the first try. Nil: Place decides about the first one, too. Its Ended is
+	// called whatever happens.
+	First *placement.Ticket
+	// Proto is what to run. Expectations and ids are filled in on a copy.
+	Proto *workerv1.GenerateRequest
+	// FirstByte is how long each worker may take until the first token; Idle how long it may take from one to the next.
+	// 0 means without limit.
+	FirstByte, Idle time.Duration
+	// Resume lets an answer go on at another worker when its own is lost in the middle.
+	Resume bool
+	// Restart lets an answer that can't go on begin again, for callers that show nothing of it before its end: see ErrAgain.
+	Restart bool
 }
 
-// Worker is the pod that answers.
-func (s *Stream) Worker() string { return s.worker.Pod }
+// Generate runs r and returns its answer when the first piece of it is there. Until then it tries the next worker, once, when
+// the first refused the request or was lost, or its engine failed; workers that lack what it needs don't count. An error
+// means that nothing has been answered. Ending ctx ends the worker's work. Close the stream when done.
+func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
+	s := &Stream{client: c, caller: ctx, request: r, search: newSearch(&r.Place, r.First, r.Proto), stays: bound(r.Proto)}
+	if err := s.seek(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Stream is an answer on its way. Its methods are called from one goroutine; what ends an answer from elsewhere is its
+// context.
+type Stream struct {
+	client  *Client
+	caller  context.Context
+	request Request
+	search  search
+	stays   string // why it can't go on elsewhere, whatever comes of it
+	kept    kept   // what was handed out, where it may
+
+	at      *attempt // the present call, or the last one
+	prompt  uint32   // tokens, as the first worker counted them; 0: it did not
+	moves   int      // how often it left a worker
+	resumes int      // how often it went on at another
+	failed  error    // what Next returns from now on
+}
+
+// Worker is the pod that answers now.
+func (s *Stream) Worker() string { return s.at.worker.Pod }
+
+// Reason is why that worker was chosen, in one line.
+func (s *Stream) Reason() string { return s.at.ticket.Reason() }
 
 // Attempts is how many workers were tried, the one that answers included.
-func (s *Stream) Attempts() int { return s.attempts }
+func (s *Stream) Attempts() int { return s.search.asked }
 
-// PromptTokens is the length of the prompt as the worker counted it.
-func (s *Stream) PromptTokens() uint32 { return s.accepted.GetPromptTokens() }
+// Resumes is how often the answer went on at another worker.
+func (s *Stream) Resumes() int { return s.resumes }
 
-// Next returns the next delta or finish; after the finish of every choice it returns io.EOF. Any other error means that the answer
-// ends here, unfinished, and it stays the same.
+// PromptTokens is the length of the prompt as the first worker that answered counted it; 0 where it told none.
+func (s *Stream) PromptTokens() uint32 { return s.prompt }
+
+// Next returns the next delta or finish, which stays as it is until the next call; after the finish of every choice it
+// returns io.EOF. When the worker is lost, Next goes on with the answer at another one: it returns ErrAgain where that one
+// begins it again. Any other error means that the answer ends here, unfinished, and it stays the same.
 func (s *Stream) Next() (*workerv1.GenerateResponse, error) {
-	if len(s.head) > 0 {
-		e := s.head[0]
-		s.head = s.head[1:]
-		return e, nil
-	}
-	if s.failed != nil {
-		return nil, s.failed
-	}
-	if s.open == 0 {
-		return nil, io.EOF
-	}
-	s.watch()
-	e, err := s.receive()
-	if s.idle != nil {
-		s.idle.Stop()
-	}
-	if err != nil {
-		f := s.attempt(true, true).judge(err)
-		s.failed = f.err
-		s.ended()
-		if f.suspect {
-			s.client.suspect(s.worker)
+	for {
+		switch {
+		case s.failed != nil:
+			return nil, s.failed
+		case s.at.done():
+			return nil, io.EOF
 		}
-		return nil, f.err
+		e, err := s.at.next()
+		if err == nil {
+			s.book(e)
+			return e, nil
+		}
+		if err = s.move(err); err != nil {
+			if !errors.Is(err, ErrAgain) {
+				s.failed = err
+			}
+			return nil, err
+		}
 	}
-	return e, nil
 }
 
 // Close ends the worker's work on the request, unless it is done, and gives its place back.
-func (s *Stream) Close() { s.ended() }
+func (s *Stream) Close() { s.at.end() }
 
-// start calls the worker and waits for the first piece of the answer.
-func (s *Stream) start() failure {
-	p, err := s.client.acquire(s.worker)
-	if err != nil {
-		return failure{err: err}
-	}
-	s.ctx, s.cancel = context.WithCancelCause(s.caller)
-	unlink := context.AfterFunc(p.ctx, func() { s.cancel(context.Cause(p.ctx)) })
-	s.ended = sync.OnceFunc(func() {
-		unlink()
-		s.cancel(nil)
-		s.client.release(s.worker, p)
-	})
-	if d := s.request.FirstByte; d > 0 {
-		timer := s.client.options.Clock.AfterFunc(d, func() { s.cancel(ErrFirstByte) })
-		defer timer.Stop()
-	}
-	s.call, err = workerv1.NewWorkerClient(p.conn).Generate(s.ctx, prepare(s.request, s.worker))
-	if err == nil {
-		err = s.begin()
-	}
-	if err != nil {
-		f := s.attempt(s.accepted != nil, false).judge(err)
-		s.ended()
-		return f
-	}
-	return failure{}
-}
-
-func (s *Stream) attempt(started, shown bool) attempt {
-	return attempt{caller: s.caller, ctx: s.ctx, pod: s.worker.Pod, started: started, shown: shown, adapter: s.request.Proto.GetAdapter() != ""}
-}
-
-// begin takes the first event that shows a client something, or a finish, with the tokens that came before it: until then
-// another worker may be tried.
-func (s *Stream) begin() error {
-	for {
-		e, err := s.receive()
-		if err != nil {
-			return err
+// book takes what is handed out.
+func (s *Stream) book(e *workerv1.GenerateResponse) {
+	switch x := e.GetEvent().(type) {
+	case *workerv1.GenerateResponse_Delta:
+		if s.request.Resume && s.stays == "" {
+			s.kept.add(x.Delta)
 		}
-		s.head = append(s.head, e)
-		if d := e.GetDelta(); d == nil || d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0 {
+	case *workerv1.GenerateResponse_Finish:
+		if s.at.resumed {
+			x.Finish.Usage = joined(x.Finish.Usage, s.prompt, s.search.made, s.at.tokens)
+		}
+		if s.at.done() {
+			s.client.acquit(&s.search)
+		}
+	}
+}
+
+// seek makes the next worker that takes the request the present one.
+func (s *Stream) seek() error {
+	err := s.client.seek(&s.search, func(t ticket, extra bool) (*seat, failure) {
+		s.at = &attempt{
+			client: s.client, ticket: t, caller: s.caller, open: max(int(s.request.Proto.GetChoices()), 1),
+			adapter: s.request.Proto.GetAdapter() != "", resumed: s.search.resumes,
+		}
+		s.at.seat = seat{worker: t.Worker(), extra: extra}
+		return &s.at.seat, s.at.start(&s.request, s.message())
+	})
+	if err == nil && s.prompt == 0 {
+		s.prompt = s.at.result.PromptTokens
+	}
+	return err
+}
+
+// move goes on with the answer at another worker after the present call has ended with err. Its error is what the answer
+// ends with, or ErrAgain.
+func (s *Stream) move(err error) error {
+	f := s.at.ending().judge(err)
+	s.at.end()
+	defer s.client.repay(&s.search)
+	if !s.client.account(&s.search, &s.at.seat, f) || s.moves >= mostMoves {
+		return f.err
+	}
+	s.moves++
+	why := s.obstacle()
+	if why == "" {
+		from := s.search.from
+		s.aim(f, true)
+		if err = s.seek(); err == nil {
+			s.resumed(from, f)
 			return nil
 		}
+		if s.search.tries > 0 {
+			return err
+		}
+	}
+	if s.request.Restart {
+		s.aim(f, false)
+		if err = s.seek(); err == nil {
+			s.kept, err = kept{}, ErrAgain
+		}
+		return err
+	}
+	var on *Error
+	if errors.As(f.err, &on) && on.Stays == "" {
+		on.Stays = why
+	}
+	return f.err
+}
+
+// obstacle says why the answer can't go on at another worker; "" if it may.
+func (s *Stream) obstacle() string {
+	switch {
+	case s.search.lost >= mostLost:
+		return "two workers were lost with it"
+	case !s.request.Resume:
+		return "that is switched off"
+	case s.stays != "":
+		return s.stays
+	}
+	return s.kept.obstacle()
+}
+
+// aim prepares the search for a worker that goes on with the answer, or begins it again, after lost.
+func (s *Stream) aim(lost failure, resume bool) {
+	q := &s.search
+	q.tries, q.held = 0, lost
+	q.resumes, q.revision, q.made = resume, "", 0
+	q.place.Resume, q.place.PromptTokens, q.place.MaxTokens = resume, s.request.Place.PromptTokens, s.request.Place.MaxTokens
+	if !resume {
+		return
+	}
+	q.revision, q.made = s.at.worker.Revision, len(s.kept.tokens)
+	made := uint32(q.made)
+	if s.prompt > 0 {
+		q.place.PromptTokens = s.prompt + made
+	}
+	if most := q.place.MaxTokens; most > 0 {
+		q.place.MaxTokens = max(most, made+1) - made // 0 would be without limit
 	}
 }
 
-// receive returns the next event that is a piece of the answer. With the last finish it also takes the end of the call,
-// so that ending the context afterwards doesn't look like a cancelled request to the worker.
-func (s *Stream) receive() (*workerv1.GenerateResponse, error) {
-	for {
-		e, err := s.call.Recv()
-		if err != nil {
-			return nil, err
-		}
-		switch x := e.GetEvent().(type) {
-		case *workerv1.GenerateResponse_Accepted:
-			s.accepted = x.Accepted
-		case *workerv1.GenerateResponse_Delta:
-			return e, nil
-		case *workerv1.GenerateResponse_Finish:
-			if s.open--; s.open == 0 {
-				_, _ = s.call.Recv() // io.EOF, or an error that no longer matters
-				s.ended()
-			}
-			return e, nil
-		}
+// resumed counts and tells that the answer goes on.
+func (s *Stream) resumed(from string, lost failure) {
+	s.resumes++
+	if told := s.client.options.Resumed; told != nil {
+		q := &s.search
+		told(Retry{ModelUID: q.place.ModelUID, RequestID: q.place.RequestID, From: from, To: s.at.worker.Pod, Why: lost.kind(), Tokens: q.made})
 	}
 }
 
-// watch starts the time in which the next event must come.
-func (s *Stream) watch() {
-	switch d := s.request.Idle; {
-	case d <= 0:
-	case s.idle == nil:
-		s.idle = s.client.options.Clock.AfterFunc(d, func() { s.cancel(ErrIdle) })
-	default:
-		s.idle.Reset(d)
+// message is the request for the present worker. It shares everything below the top level with the caller's.
+func (s *Stream) message() *workerv1.GenerateRequest {
+	out := &workerv1.GenerateRequest{}
+	to := out.ProtoReflect()
+	s.request.Proto.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		to.Set(f, v)
+		return true
+	})
+	w := &s.at.worker
+	out.ExpectedInstanceId, out.ExpectedRevision, out.ExpectedModelUid = w.Instance, w.Revision, s.request.Place.ModelUID
+	out.RequestId, out.AttemptId = s.request.Place.RequestID, rand.Text()
+	if s.search.resumes {
+		s.kept.put(out)
 	}
+	return out
 }

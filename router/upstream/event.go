@@ -1,0 +1,137 @@
+package upstream
+
+import (
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+)
+
+// What one stream may hold in memory, together less than 1 MiB: what gRPC has received and nobody has read (streamWindow), one
+// message, and the pieces that came before the first that shows something.
+const (
+	maxEvent = 512 << 10
+	maxHead  = 256 << 10
+)
+
+// mostTokens is for how many tokens of a delta an event keeps its memory: usual ones have a few.
+const mostTokens = 1024
+
+// event is a message of an answer that is read into again and again: a delta costs the bytes of its text.
+type event struct {
+	response workerv1.GenerateResponse
+	delta    *workerv1.GenerateResponse_Delta
+}
+
+// read takes a message from its bytes. What came before is void.
+func (e *event) read(b []byte) error {
+	e.clear()
+	if e.quick(b) {
+		return nil
+	}
+	e.clear()
+	// A merge into the delta that is there, which is empty, or another event in its place. Unknown fields would gather.
+	return proto.UnmarshalOptions{Merge: true, DiscardUnknown: true}.Unmarshal(b, &e.response)
+}
+
+// clear makes e an empty delta.
+func (e *event) clear() {
+	if e.delta == nil {
+		e.delta = &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{}}
+	}
+	tokens := e.delta.Delta.Tokens
+	e.delta.Delta.Reset()
+	if cap(tokens) <= mostTokens {
+		e.delta.Delta.Tokens = tokens[:0]
+	}
+	e.response.Event = e.delta
+}
+
+// The fields of a GenerateResponse and of a Delta that nearly every message has, and no other.
+const (
+	fieldDelta                                         protowire.Number = 2
+	fieldText, fieldTokens, fieldChoice, fieldThinking protowire.Number = 1, 2, 3, 4
+)
+
+// quick reads a message that is a delta of text, tokens, choice and reasoning. It returns false, and leaves anything behind,
+// where there is more or something is wrong: protobuf's own way is right for every message, and allocates for the tokens, too.
+func (e *event) quick(b []byte) bool {
+	num, typ, n := protowire.ConsumeTag(b)
+	if n < 0 || num != fieldDelta || typ != protowire.BytesType {
+		return false
+	}
+	body, m := protowire.ConsumeBytes(b[n:])
+	if m < 0 || n+m != len(b) {
+		return false
+	}
+	for len(body) > 0 {
+		num, typ, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return false
+		}
+		body = body[n:]
+		if num == fieldChoice && typ == protowire.VarintType {
+			v, n := protowire.ConsumeVarint(body)
+			if n < 0 {
+				return false
+			}
+			e.delta.Delta.Choice, body = uint32(v), body[n:]
+			continue
+		}
+		v, n := protowire.ConsumeBytes(body)
+		if typ != protowire.BytesType || n < 0 || !e.piece(num, v) {
+			return false
+		}
+		body = body[n:]
+	}
+	return true
+}
+
+// piece takes a field of a delta that has a length. It returns false where it is none that it knows, or wrong.
+func (e *event) piece(num protowire.Number, v []byte) bool {
+	d := e.delta.Delta
+	switch num {
+	case fieldText:
+		d.Text = string(v)
+		return utf8.Valid(v)
+	case fieldThinking:
+		d.Reasoning = string(v)
+		return utf8.Valid(v)
+	case fieldTokens:
+		for len(v) > 0 {
+			t, n := protowire.ConsumeVarint(v)
+			if n < 0 {
+				return false
+			}
+			d.Tokens, v = append(d.Tokens, uint32(t)), v[n:]
+		}
+		return true
+	}
+	return false
+}
+
+// codec is gRPC's own, which makes a message for each call of RecvMsg, and events.
+type codec struct{ encoding.CodecV2 }
+
+// Unmarshal reads into an *event, or what gRPC's codec reads into.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	e, ok := v.(*event)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer b.Free()
+	return e.read(b.ReadOnlyData())
+}
+
+// generateOptions are those of every call of Generate.
+var generateOptions = []grpc.CallOption{
+	grpc.ForceCodecV2(codec{encoding.GetCodecV2(protocodec.Name)}),
+	grpc.MaxCallRecvMsgSize(maxEvent),
+}

@@ -1,0 +1,93 @@
+package upstream
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ringfleet/ringfleet/router/placement"
+)
+
+// peerKey names a connection. A restarted worker has another instance and gets another connection: the old one leads
+// to a process that is gone.
+type peerKey struct{ pod, instance, address string }
+
+// peer is the connection to one instance. Its fields but conn are guarded by Client.mu.
+type peer struct {
+	conn *grpc.ClientConn
+
+	seats    map[*seat]struct{}
+	unknown  bool // the last Sync did not name it
+	draining bool // some Sync said so
+	broke    time.Time
+}
+
+// end ends the calls with cause and closes the connection.
+func (p *peer) end(cause error, seats []*seat) {
+	for _, s := range seats {
+		s.cancel(cause)
+	}
+	_ = p.conn.Close()
+}
+
+// seat is one call's place on a connection.
+type seat struct {
+	worker placement.Worker
+	began  time.Time
+	cancel context.CancelCauseFunc // ends the call
+	extra  bool                    // it is a retry that the budget pays for
+	peer   *peer                   // nil before acquire and after its error
+}
+
+func (s *seat) key() peerKey { return peerKey{s.worker.Pod, s.worker.Instance, s.worker.Address} }
+
+// acquire gives s a seat on the connection to its worker. Give it back with release.
+func (c *Client) acquire(s *seat) error {
+	key := s.key()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return &Error{Kind: ErrRefused, Worker: s.worker.Pod, Detail: "the router stops"}
+	}
+	p := c.peers[key]
+	if p == nil {
+		conn, err := c.dial(s.worker)
+		if err != nil {
+			return &Error{Kind: ErrRefused, Worker: s.worker.Pod, Detail: err.Error()}
+		}
+		p = &peer{conn: conn, seats: map[*seat]struct{}{}, draining: c.workers[s.worker.Pod].Draining}
+		c.peers[key] = p
+	}
+	s.peer = p
+	p.seats[s] = struct{}{}
+	c.inFlight[s.worker.Pod]++
+	c.budget.active++
+	return nil
+}
+
+// release takes it back, and what the budget has paid for it.
+func (c *Client) release(s *seat) {
+	c.mu.Lock()
+	if s.extra {
+		c.budget.refund()
+	}
+	p := s.peer
+	if p == nil {
+		c.mu.Unlock()
+		return
+	}
+	delete(p.seats, s)
+	c.budget.active--
+	if c.inFlight[s.worker.Pod]--; c.inFlight[s.worker.Pod] == 0 {
+		delete(c.inFlight, s.worker.Pod)
+	}
+	last := p.unknown && len(p.seats) == 0 && c.peers[s.key()] == p
+	if last {
+		delete(c.peers, s.key())
+	}
+	c.mu.Unlock()
+	if last {
+		p.end(ErrLost, nil)
+	}
+}
