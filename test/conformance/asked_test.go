@@ -13,6 +13,7 @@ func smol(name string) enginetest.Harness {
 		Chat: `[{"role":"system","content":"You are a helpful assistant."},{"role":"user","content":"Tell me about the sea."}]`,
 		Text: "Once upon a time there was a king who",
 		Long: " sea",
+		Wide: "🙂🚀🙂🚀🙂🚀🙂🚀🙂🚀🙂🚀",
 		JSONChat: `[{"role":"user","content":"Answer with a JSON object that has a truth and a word, such as ` +
 			`{\"ok\": true, \"word\": \"blue\"}"}]`,
 		Tools: `[{"type":"function","function":{"name":"get_weather","description":"Tells the weather of a city",` +

@@ -74,7 +74,7 @@ func TestTheWorkersOwnEngine(t *testing.T) {
 	libs, weights := libraries(t)
 	var lost atomic.Bool
 	h := smol("llama.cpp in the worker")
-	h.Sequences = 4
+	h.Sequences, h.Exact = 4, true
 	h.Adapter = engine.Adapter{Name: "tuned", Path: loraGGUF(t)}
 	h.New = func(t *testing.T) engine.Engine {
 		m, err := llamacpp.Open(llamacpp.Options{LibraryDir: libs, WeightsPath: weights, ContextTokens: 1024, MaxSequences: 16,

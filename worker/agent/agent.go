@@ -105,6 +105,7 @@ func newAgent(o Options, log logr.Logger, c clock.WithTicker) (*agent, error) {
 	a := &agent{o: o, log: log, clock: c, fetcher: fetcher, started: c.Now(), failure: make(chan error, 1), stalled: make(chan struct{})}
 	a.state = newState(grpcserver.Identity{
 		Instance: instance, Model: o.Model, ModelUID: o.ModelUID, Revision: o.Revision, PodName: o.PodName, PodUID: o.PodUID,
+		RingWeightPercent: uint32(o.RingWeightPercent),
 	})
 	a.set = metrics.New(o.Model, a.state.metrics)
 	return a, nil

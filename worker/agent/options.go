@@ -50,6 +50,9 @@ type Options struct {
 	TLSDir string
 	// Namespace is the one whose routers may call, and that the manager speaks for.
 	Namespace string
+	// RingWeightPercent is how much of the routers' rings is this worker's, in per cent of what it would be among equals: a
+	// stronger machine takes more prefixes.
+	RingWeightPercent int
 	// PodName and PodUID are reported, so that others can tell which pod this is.
 	PodName, PodUID string
 	// DrainTimeout is how long running requests may take to finish after SIGTERM. The pod's grace must be longer.
@@ -96,6 +99,7 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 	text(&o.Namespace, "namespace", "", "namespace whose routers and manager may call", "POD_NAMESPACE")
 	text(&o.PodName, "pod-name", "", "name of this pod", "POD_NAME")
 	text(&o.PodUID, "pod-uid", "", "UID of this pod", "POD_UID")
+	number(&o.RingWeightPercent, "ring-weight-percent", 100, "share of the routers' rings, in per cent of an equal worker's")
 	number(&o.MaxWaiting, "max-waiting", 512, "requests that wait for a sequence")
 	duration(&o.DrainTimeout, "drain-timeout", 10*time.Minute, "time for running requests to finish after SIGTERM")
 	truth(&o.FetchOnly, "fetch-only", "end once the weights are there")
@@ -157,6 +161,7 @@ func (o *Options) validateNumbers(bad func(flag string, value any, want string))
 		{"max-sequences", o.MaxSequences, 1, 128},
 		{"threads", o.Threads, 0, 1024},
 		{"max-waiting", o.MaxWaiting, 1, 100_000},
+		{"ring-weight-percent", o.RingWeightPercent, 1, 1000},
 	} {
 		if n.value < n.least || n.value > n.most {
 			bad(n.flag, n.value, fmt.Sprintf("%d to %d", n.least, n.most))

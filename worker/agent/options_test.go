@@ -32,6 +32,8 @@ func TestSettingsThatCanNotWorkAreNamedWithTheirValue(t *testing.T) {
 		"an unknown type of cache":              {append(fine, "--kv-cache-type=F8"), nil, "--kv-cache-type F8: want F16 or Q8"},
 		"a context of nothing":                  {append(fine, "--context-tokens=0"), nil, "--context-tokens 0: want 256 to"},
 		"too many sequences":                    {append(fine, "--max-sequences=129"), nil, "--max-sequences 129: want 1 to 128"},
+		"a weight of nothing":                   {append(fine, "--ring-weight-percent=0"), nil, "--ring-weight-percent 0: want 1 to 1000"},
+		"a weight of eleven workers":            {append(fine, "--ring-weight-percent=1001"), nil, "--ring-weight-percent 1001: want 1 to 1000"},
 		"negative threads":                      {append(fine, "--threads=-1"), nil, "--threads -1"},
 		"a drain of less than nothing":          {append(fine, "--drain-timeout=-1s"), nil, "--drain-timeout -1s"},
 		"a split that is none":                  {append(fine, "--gpu-split=column"), nil, "--gpu-split column: want layer, row or none"},

@@ -90,6 +90,8 @@ type Request struct {
 	CacheSalt string
 	// Adapter is the name of a loaded adapter; "" is the model itself.
 	Adapter string
+	// Resume is what another engine has made of choice 0 already; nil: nothing.
+	Resume *Resume
 }
 
 // Format constrains the output.
@@ -208,6 +210,10 @@ type Stats struct {
 	// Since the start: prompt tokens that were looked up in and found in the cache, preempted requests, evicted blocks.
 	CacheQueries, CacheHits *int64
 	Preemptions, Evictions  *int64
+	// Backlog is how many tokens of prompts that are inside are still to be computed, Progress how many of prompts and
+	// outputs were computed since the start.
+	Backlog, Progress *int64
+	Adapters          []string // names of the loaded ones, sorted
 }
 
 // The errors of an Engine.
@@ -221,6 +227,8 @@ var (
 	// ErrNotLoaded: no model is loaded, or it was lost before the request reached it. No work was done, so no stream ends
 	// with it.
 	ErrNotLoaded = errors.New("the model is not loaded")
+	// ErrNoResume: this engine can't go on with what another one has made. No work was done.
+	ErrNoResume = errors.New("the engine can't go on with this output")
 	// ErrSlowReader ends a request whose reader leaves too much of its output unread. That is the reader's doing: the engine
 	// is well.
 	ErrSlowReader = errors.New("request was cancelled: its reader is too slow")

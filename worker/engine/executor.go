@@ -83,6 +83,8 @@ type Caps struct {
 	AbortMidStep bool
 	// What an Engine can do for its callers; the conformance suite holds it to each that is claimed.
 	Embeddings, Adapters, Logprobs, Tools, JSONObject bool
+	// Resumes: an Engine goes on with what another one has made (Request.Resume).
+	Resumes bool
 }
 
 // KVKind is a kind of change to KV cells.

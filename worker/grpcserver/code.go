@@ -33,7 +33,8 @@ func expect(what, expected, actual string) error {
 
 // code is the only place where an error becomes a code. Routers read codes so: FAILED_PRECONDITION, and UNAVAILABLE before a
 // request was accepted, mean that no work was done, and another worker is asked; UNAVAILABLE after that, and CANCELLED, mean
-// that the worker was lost, and the request goes on elsewhere; RESOURCE_EXHAUSTED means that nothing is wrong with the worker
+// that the worker was lost, and the request goes on elsewhere; UNIMPLEMENTED means that no work was done, and that another
+// worker's engine may be able to; RESOURCE_EXHAUSTED means that nothing is wrong with the worker
 // and that the request is tried nowhere else; INTERNAL counts as the worker's failure.
 //
 // So a reader that is too slow gets RESOURCE_EXHAUSTED: it would be so on another worker, too. An engine that is closed under a
@@ -48,7 +49,7 @@ func code(err error) codes.Code {
 		return codes.FailedPrecondition
 	case errors.As(err, &invalid):
 		return codes.InvalidArgument
-	case errors.Is(err, errNoEmbeddings):
+	case errors.Is(err, errNoEmbeddings), errors.Is(err, engine.ErrNoResume):
 		return codes.Unimplemented
 	case errors.Is(err, engine.ErrDraining), errors.Is(err, engine.ErrClosed):
 		return codes.Unavailable
@@ -79,7 +80,7 @@ func outcome(err error, accepted bool) metrics.Outcome {
 		return metrics.Cancelled
 	}
 	switch code(err) {
-	case codes.FailedPrecondition, codes.Unavailable, codes.ResourceExhausted:
+	case codes.FailedPrecondition, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented:
 		if !accepted {
 			return metrics.Refused
 		}

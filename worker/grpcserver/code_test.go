@@ -63,6 +63,7 @@ func TestWhatEndsARequestHasTheCodeThatRoutersActOnAndTheOutcomeOfWhoseFaultItIs
 		"a model that is lost between the check and the call": {refusal: wrapped(engine.ErrNotLoaded), code: codes.FailedPrecondition, outcome: "refused"},
 		"an engine that is closed before the call":            {refusal: wrapped(engine.ErrClosed), code: codes.Unavailable, outcome: "refused"},
 		"an engine that drains":                               {refusal: wrapped(engine.ErrDraining), code: codes.Unavailable, outcome: "refused"},
+		"an output that it can't go on with":                  {refusal: wrapped(engine.ErrNoResume), code: codes.Unimplemented, outcome: "refused"},
 		"a full queue":                                        {refusal: wrapped(engine.ErrBusy), code: codes.ResourceExhausted, outcome: "refused"},
 		"a reader that is too slow":                           {end: wrapped(engine.ErrSlowReader), code: codes.ResourceExhausted, outcome: "cancelled"},
 		"an engine that is closed under the request":          {end: wrapped(engine.ErrClosed), code: codes.Unavailable, outcome: "failed"},

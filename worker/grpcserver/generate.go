@@ -23,7 +23,8 @@ type call struct {
 	first      time.Time // when the first token was sent
 	accepted   bool
 	prompt     int
-	completion int
+	resumed    int // tokens of the output that were made elsewhere
+	completion int // tokens that were made here
 	finish     engine.FinishReason
 }
 
@@ -53,6 +54,7 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 	if err != nil {
 		return err
 	}
+	c.resumed = request.Made()
 	out, err := e.Generate(stream.Context(), request)
 	if err != nil {
 		return err
@@ -68,8 +70,8 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 
 // forward sends what the engine makes until it ends.
 func (s *Server) forward(out engine.Stream, stream grpc.ServerStreamingServer[workerv1.GenerateResponse], c *call) error {
-	sent := map[int]int{}       // tokens of each choice that came in deltas
-	last := map[int]time.Time{} // when the last of them came
+	sent := map[int]int{0: c.resumed} // tokens of each choice that came in deltas, there or here
+	last := map[int]time.Time{}       // when the last of them came
 	for {
 		chunk, err := out.Next()
 		if errors.Is(err, io.EOF) {
@@ -127,6 +129,9 @@ func (s *Server) record(q *workerv1.GenerateRequest, c *call, err error) {
 		"request", clip(q.GetRequestId()), "attempt", clip(q.GetAttemptId()), "instance", s.worker.Identity().Instance,
 		"accepted", c.accepted, "outcome", o, "promptTokens", c.prompt, "completionTokens", c.completion,
 		"milliseconds", now.Sub(c.begun).Milliseconds(),
+	}
+	if c.resumed > 0 {
+		keys = append(keys, "resumedTokens", c.resumed)
 	}
 	if err != nil {
 		keys = append(keys, "code", code(err).String(), "why", why(err))

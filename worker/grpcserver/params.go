@@ -63,8 +63,20 @@ func request(q *workerv1.GenerateRequest) (*engine.Request, error) {
 	if r.Sampling, err = sampling(q.GetSampling()); err != nil {
 		return nil, err
 	}
+	if r.Resume, err = resume(q); err != nil {
+		return nil, err
+	}
 	r.Prompt, err = prompt(q)
 	return r, err
+}
+
+// resume is what was made elsewhere; nil: nothing.
+func resume(q *workerv1.GenerateRequest) (*engine.Resume, error) {
+	if len(q.GetResumeTokens()) == 0 && q.GetResumeText() == "" && q.GetResumeReasoning() == "" {
+		return nil, nil
+	}
+	made, err := ids("resume_tokens", q.GetResumeTokens())
+	return &engine.Resume{Tokens: made, Text: q.GetResumeText(), Reasoning: q.GetResumeReasoning()}, err
 }
 
 func stops(list []string) error {
@@ -178,17 +190,26 @@ func textPrompt(p *workerv1.TextPrompt) (engine.Prompt, error) {
 }
 
 func tokenPrompt(p *workerv1.TokenPrompt) (engine.Prompt, error) {
-	tokens := make([]engine.Token, len(p.GetTokens()))
-	for i, t := range p.GetTokens() {
-		if t > math.MaxInt32 {
-			return engine.Prompt{}, invalid("prompt", "token %d at index %d is outside every vocabulary", t, i)
-		}
-		tokens[i] = engine.Token(t)
+	tokens, err := ids("prompt", p.GetTokens())
+	if err != nil {
+		return engine.Prompt{}, err
 	}
 	if len(tokens) == 0 {
 		return engine.Prompt{}, invalid("prompt", "there are no tokens")
 	}
 	return engine.Prompt{Tokens: tokens}, nil
+}
+
+// ids are the tokens of a field.
+func ids(field string, list []uint32) ([]engine.Token, error) {
+	tokens := make([]engine.Token, len(list))
+	for i, t := range list {
+		if t > math.MaxInt32 {
+			return nil, invalid(field, "token %d at index %d is outside every vocabulary", t, i)
+		}
+		tokens[i] = engine.Token(t)
+	}
+	return tokens, nil
 }
 
 func invalid(field, format string, args ...any) error {

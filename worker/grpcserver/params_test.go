@@ -31,6 +31,7 @@ func TestEveryParameterReachesTheEngine(t *testing.T) {
 		q.Logprobs, q.TopLogprobs, q.Priority, q.CacheSalt, q.Adapter = true, 5, -4, "salt", "lora"
 		q.ResponseFormat, q.JsonSchema = workerv1.ResponseFormat_RESPONSE_FORMAT_JSON_SCHEMA, []byte("{}")
 		q.Stop = []string{"\n"}
+		q.ResumeTokens, q.ResumeText, q.ResumeReasoning = []uint32{5, 6}, "so far", "thought"
 		q.Sampling = &workerv1.Sampling{
 			Temperature: f(0.5), TopP: f(0.9), Seed: &seed, TopK: &k, MinP: f(0.1), PresencePenalty: f(1), FrequencyPenalty: f(-1),
 			RepetitionPenalty: f(1.1), LogitBias: map[uint32]float32{3: -100},
@@ -42,7 +43,7 @@ func TestEveryParameterReachesTheEngine(t *testing.T) {
 	want := &engine.Request{
 		ID: "r", Prompt: engine.Prompt{Text: "Hi"}, Choices: 2, MaxTokens: 9, MinTokens: 3, Stop: []string{"\n"}, IgnoreEOS: true,
 		Logprobs: true, TopLogprobs: 5, Format: engine.FormatJSONSchema, JSONSchema: []byte("{}"), Priority: -4, CacheSalt: "salt",
-		Adapter: "lora", Sampling: engine.Sampling{
+		Adapter: "lora", Resume: &engine.Resume{Tokens: []engine.Token{5, 6}, Text: "so far", Reasoning: "thought"}, Sampling: engine.Sampling{
 			Temperature: 0.5, TopP: 0.9, Seed: 7, TopK: 40, MinP: 0.1, PresencePenalty: 1, FrequencyPenalty: -1, RepetitionPenalty: 1.1,
 			LogitBias: map[engine.Token]float32{3: -100},
 		},
@@ -88,6 +89,7 @@ func TestAParameterOutOfBoundsIsRefusedByName(t *testing.T) {
 		"an infinite repetition_penalty":   {number(repetition, math.Inf(1)), "repetition_penalty"},
 		"a bias of 101":                    {bias(1, 101), "logit_bias"},
 		"a bias of NaN":                    {bias(1, float32(math.NaN())), "logit_bias"},
+		"a token made beyond 31 bit":       {func(q *workerv1.GenerateRequest) { q.ResumeTokens = []uint32{1, math.MaxUint32} }, "resume_tokens"},
 		"a bias for a token beyond 31 bit": {bias(math.MaxUint32, 1), "logit_bias"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,6 +12,9 @@ type counter struct{ n atomic.Uint64 }
 
 func (c *counter) next() uint64 { return c.n.Add(1) }
 
+// maxAdapters is the most adapters that a report names.
+const maxAdapters = 256
+
 // report says what there is to know, and from which figures. It has no number yet.
 func report(id Identity, now Status) (*workerv1.Report, engine.Stats) {
 	var s engine.Stats
@@ -20,14 +23,15 @@ func report(id Identity, now Status) (*workerv1.Report, engine.Stats) {
 		PodName: id.PodName, PodUid: id.PodUID,
 		ModelLoaded: now.Engine != nil, Draining: now.Draining,
 		Stage: now.Stage, ProgressPercent: now.Percent, Reason: now.Reason, Message: now.Message,
-		Load: &workerv1.Load{}, Shape: now.Shape,
+		Load: &workerv1.Load{}, Shape: now.Shape, RingWeightPercent: id.RingWeightPercent,
 	}
 	if now.Draining {
 		r.Stage, r.ProgressPercent = workerv1.Stage_STAGE_DRAINING, nil
 	}
 	if now.Engine != nil {
 		s = now.Engine.Stats()
-		r.Load = load(s)
+		r.Load, r.Resumes = load(s), now.Engine.Info().Caps.Resumes
+		r.Adapters = s.Adapters[:min(len(s.Adapters), maxAdapters)]
 	}
 	return r, s
 }
@@ -40,6 +44,7 @@ func load(s engine.Stats) *workerv1.Load {
 		PrefillTokensPerSecond: s.PrefillPerSecond, DecodeTokensPerSecond: s.DecodePerSecond,
 		RequestIds:       s.RequestIDs,
 		CacheQueryTokens: count(s.CacheQueries), CacheHitTokens: count(s.CacheHits), Preemptions: count(s.Preemptions),
+		BacklogTokens: count(s.Backlog), ProgressTokens: count(s.Progress),
 	}
 }
 

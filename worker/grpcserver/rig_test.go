@@ -37,7 +37,7 @@ type fake struct {
 }
 
 func (f *fake) Identity() Identity {
-	return Identity{Instance: "i1", Model: "org/m", ModelUID: "u1", Revision: "r1", PodName: "p", PodUID: "pu"}
+	return Identity{Instance: "i1", Model: "org/m", ModelUID: "u1", Revision: "r1", PodName: "p", PodUID: "pu", RingWeightPercent: 150}
 }
 
 func (f *fake) Status() (Status, <-chan struct{}) {

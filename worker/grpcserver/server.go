@@ -22,6 +22,8 @@ import (
 // Identity says who this worker is. Only Instance changes: when the engine is another process.
 type Identity struct {
 	Instance, Model, ModelUID, Revision, PodName, PodUID string
+	// RingWeightPercent is how many points it has on the routers' rings, in per cent of what a worker has; 0 means 100.
+	RingWeightPercent uint32
 }
 
 // Status is how the worker is at one moment.

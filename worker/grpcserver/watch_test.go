@@ -74,6 +74,8 @@ func (l *loaded) Stats() engine.Stats {
 	return l.stats
 }
 
+func (l *loaded) Info() engine.Info { return engine.Info{} }
+
 func (l *loaded) run(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

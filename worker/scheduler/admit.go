@@ -85,8 +85,8 @@ func (s *state) start(r *run) bool {
 	s.blocked = nil
 	r.phase, r.table, r.behind = running, t, nil
 	s.active = insert(s.active, r)
-	if r.generated == 0 {
-		r.request.cached = t.Cached()
+	if r.generated == r.request.made {
+		r.request.cached = min(t.Cached(), len(r.tokens)-r.generated)
 		s.totals.queries += int64(len(r.tokens))
 		s.totals.hits += int64(t.Cached())
 	}

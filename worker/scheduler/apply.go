@@ -18,6 +18,7 @@ type event struct {
 // apply books a finished step whose draws have been made. now is for the Observer's figures only, which seen gets. The
 // events are valid until the next call, the slices in their chunks too.
 func (s *state) apply(p *plan, now time.Time, seen *StepRecord) []event {
+	s.totals.computed += int64(p.prefill + p.decode)
 	for i, r := range p.runs {
 		s.cache.Append(r.table, s.raw(p.batch.Items[i].Tokens))
 		r.busy = 0
@@ -109,22 +110,37 @@ func (r *run) timed(now time.Time, seen *StepRecord) {
 
 // chosen gives r its next token, and ends r where that was the last one.
 func (s *state) chosen(r *run, c sampling.Choice) {
-	r.tokens = append(r.tokens, c.Token)
-	r.generated++
-	g := r.request.grant
-	switch {
-	case s.vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS, // before the least only where nothing else may follow
-		r.voice.say(c, s.vocab, r.generated >= g.least):
-		s.finish(r, engine.FinishStop)
-	case r.generated >= g.most:
-		s.finish(r, engine.FinishLength)
-	default:
+	if why := r.take(c, s.vocab); why != "" {
+		s.finish(r, why)
+	} else {
 		s.emit(r, r.voice.said())
 	}
 }
 
+// take gives r its next token, and returns why it is the last one; "" where it isn't.
+func (r *run) take(c sampling.Choice, vocab pieces) engine.FinishReason {
+	r.tokens = append(r.tokens, c.Token)
+	r.generated++
+	g := r.request.grant
+	switch {
+	case vocab.EndsGeneration(c.Token) && !r.request.ignoreEOS, // before the least only where nothing else may follow
+		r.voice.say(c, vocab, r.generated >= g.least):
+		return engine.FinishStop
+	case r.generated >= g.most:
+		return engine.FinishLength
+	}
+	return ""
+}
+
 // finish ends r with what it still holds back.
 func (s *state) finish(r *run, why engine.FinishReason) {
+	chunks := r.conclude(why)
+	s.retire(r)
+	s.emit(r, chunks)
+}
+
+// conclude returns what r still holds back, and its end. It is valid as long as what voice.said returns.
+func (r *run) conclude(why engine.FinishReason) []engine.Chunk {
 	if r.voice.end() && why == engine.FinishStop {
 		why = engine.FinishToolCalls
 	}
@@ -136,8 +152,7 @@ func (s *state) finish(r *run, why engine.FinishReason) {
 	last.Finish = why
 	last.Usage = engine.Usage{Prompt: len(r.tokens) - r.generated, Completion: r.generated, Cached: r.request.cached}
 	r.request.finish = why
-	s.retire(r)
-	s.emit(r, chunks)
+	return chunks
 }
 
 func (s *state) emit(r *run, chunks []engine.Chunk) {

@@ -127,6 +127,9 @@ func (s *scheduler) embed(ctx context.Context) (bool, error) {
 	defer s.mu.Unlock()
 	e.abort = nil
 	e.vectors = append(e.vectors, vectors...)
+	if err == nil {
+		s.state.totals.computed += int64(tokens)
+	}
 	switch {
 	case ctx.Err() != nil: // endAll answers
 	case e.gone:
@@ -160,4 +163,13 @@ func (e *embedding) part(most int) (inputs [][]engine.Token, tokens int) {
 		to++
 	}
 	return e.inputs[from:to], n
+}
+
+// left is how many tokens of inputs have no vector yet.
+func (e *embedding) left() int {
+	n := 0
+	for _, in := range e.inputs[len(e.vectors):] {
+		n += len(in)
+	}
+	return n
 }

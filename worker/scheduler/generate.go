@@ -34,6 +34,9 @@ func (s *scheduler) Generate(ctx context.Context, q *engine.Request) (engine.Str
 	if err != nil {
 		return nil, err
 	}
+	for i := range r.over {
+		r.out.push(&r.over[i])
+	}
 	unhook := context.AfterFunc(ctx, func() { s.cancel(r, context.Cause(ctx)) })
 	return &hooked{output: r.out, unhook: unhook}, nil
 }
@@ -100,13 +103,16 @@ func (s *scheduler) refusal() error {
 	return nil
 }
 
-// arrive queues r. s.mu is held.
+// arrive queues r, unless nothing is left to be made of it. s.mu is held.
 func (s *scheduler) arrive(r *request, adapter string) error {
 	if err := s.refusal(); err != nil {
 		return err
 	}
 	if r.adapter = s.state.adapters[adapter]; r.adapter == nil {
 		return unknown(adapter)
+	}
+	if len(r.over) > 0 {
+		return nil
 	}
 	r.arrived = s.opts.Clock.Now()
 	s.gather.arrive(r.arrived, s.state.size() == 0)
@@ -115,6 +121,9 @@ func (s *scheduler) arrive(r *request, adapter string) error {
 
 // prepare renders, tokenises and checks q, in the caller's goroutine.
 func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, error) {
+	if err := q.ResumeError(s.limits.vocab, s.limits.context); err != nil {
+		return nil, err
+	}
 	switch {
 	case q.Format == engine.FormatText:
 	case q.Format != engine.FormatJSONObject:
@@ -139,12 +148,12 @@ func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, e
 	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, out: newOutput(len(tokens), choices)}
 	r.out.cancel = func(err error) { s.cancel(r, err) }
 	// Room for the first of the output; the caller's slice stays as it is.
-	own := append(make([]engine.Token, 0, len(tokens)+min(g.most, 256)), tokens...)
+	own := append(make([]engine.Token, 0, len(tokens)+q.Made()+min(g.most, 256)), tokens...)
 	for i := range choices {
 		r.runs = append(r.runs, s.choice(r, q, i, own))
 	}
 	r.runs[0].tokens = own
-	return r, nil
+	return r, s.resume(r, q)
 }
 
 // choice makes the i-th choice of a request.

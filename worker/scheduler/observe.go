@@ -35,7 +35,7 @@ type RequestRecord struct {
 	// Queue is the time from arrival to the first step with tokens of it, FirstToken to its first token; -1 where there was
 	// none. Whole is the time to its end.
 	Queue, FirstToken, Whole time.Duration
-	// Prompt tokens, of which Cached were in the cache; Completion tokens of all choices.
+	// Prompt tokens, of which Cached were in the cache; Completion tokens of all choices that were made here.
 	Prompt, Cached, Completion int
 	// Preemptions is how often a choice gave way.
 	Preemptions int
@@ -54,7 +54,7 @@ func (r *request) record(now time.Time, why error) RequestRecord {
 	}
 	out := RequestRecord{
 		Queue: since(r.started), FirstToken: since(r.first), Whole: now.Sub(r.arrived),
-		Prompt: r.out.prompt, Cached: r.cached, Preemptions: r.preemptions, Err: why,
+		Prompt: r.out.prompt, Cached: r.cached, Completion: -r.made, Preemptions: r.preemptions, Err: why,
 	}
 	for _, run := range r.runs {
 		out.Completion += run.generated

@@ -19,11 +19,11 @@ import (
 )
 
 // TestWhateverHappensTheBooksAreRightAndTheTextToo drives the pure step with random requests (shared prefixes, salts,
-// adapters, priorities, choices, stop strings), cancels, aborted and refused steps, on a device with too few cells whose
-// logits tell what its cells hold. It holds the scheduler to: every choice ends exactly once, with the text that it has when
-// it runs alone, and a cancelled one with a beginning of it; a batch stays within its budget, has one adapter, has the next
-// token of every stream of that adapter, and is what the device expects; the first in the order never gives way; what a
-// cancelled request held is free before the next step.
+// adapters, priorities, choices, stop strings, outputs that were begun elsewhere), cancels, aborted and refused steps, on a
+// device with too few cells whose logits tell what its cells hold. It holds the scheduler to: every choice ends exactly once,
+// with the text that it has when it runs alone, and a cancelled one with a beginning of it; a batch stays within its budget,
+// has one adapter, has the next token of every stream of that adapter, and is what the device expects; the first in the order
+// never gives way; what a cancelled request held is free before the next step.
 func TestWhateverHappensTheBooksAreRightAndTheTextToo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := limits{
@@ -75,6 +75,7 @@ type model struct {
 	fail   error // of the next step
 	all    []*request
 	heard  map[*run]*heard
+	there  map[*run]string // what was said where an output began, if elsewhere
 }
 
 type heard struct {
@@ -85,7 +86,7 @@ type heard struct {
 }
 
 func newModel(l limits) *model {
-	m := &model{l: l, heard: map[*run]*heard{}}
+	m := &model{l: l, heard: map[*run]*heard{}, there: map[*run]string{}}
 	m.device = randomDevice(l, func(*engine.Batch) error { return m.fail })
 	m.s = newState(l, sim.Vocabulary{})
 	for i, name := range []string{"one", "two"} {
@@ -130,12 +131,28 @@ func (m *model) arrive(t *rapid.T) {
 		r.runs = append(r.runs, c)
 	}
 	r.runs[0].tokens = prompt
+	if q.Choices == 1 && rapid.IntRange(0, 2).Draw(t, "begun elsewhere") == 0 && m.begin(t, r) {
+		return
+	}
 	if m.s.arrive(r) == nil {
 		m.all = append(m.all, r)
 		for _, c := range r.runs {
 			m.heard[c] = &heard{}
 		}
 	}
+}
+
+// begin gives r the first of what it says when it runs alone. It returns whether that is all.
+func (m *model) begin(t *rapid.T, r *request) bool {
+	c := r.runs[0]
+	_, tokens, _ := m.alone(c)
+	r.made = rapid.IntRange(0, len(tokens)).Draw(t, "made")
+	why, said, err := c.replay(tokens[:r.made], sim.Vocabulary{})
+	if err != nil || (why != "") != (r.made == len(tokens)) {
+		t.Fatalf("%d of %d tokens end it by %q, %v", r.made, len(tokens), why, err)
+	}
+	m.there[c] = said.Text
+	return why != ""
 }
 
 // sampler is that of a choice, which may not end too early.
@@ -284,7 +301,9 @@ func order(a, b *run) int {
 func (m *model) compare(t *rapid.T, r *request) {
 	for _, c := range r.runs {
 		h := m.heard[c]
-		want, tokens, finish := m.alone(c)
+		want, all, finish := m.alone(c)
+		tokens := len(all)
+		h.text = m.there[c] + h.text
 		switch {
 		case h.err && !strings.HasPrefix(want, h.text):
 			t.Fatalf("%s said %q before its cancel, alone it says %q", c.name(), h.text, want)
@@ -295,13 +314,13 @@ func (m *model) compare(t *rapid.T, r *request) {
 }
 
 // alone is what a choice says on a device of its own, by the obvious loop.
-func (m *model) alone(c *run) (string, int, engine.FinishReason) {
+func (m *model) alone(c *run) (text string, tokens []engine.Token, why engine.FinishReason) {
 	l := m.l
 	l.cache.Blocks = 40
 	d, s, g := randomDevice(l, nil), c.sampler.(*counting).again(), c.request.grant
 	prompt := c.request.runs[0].tokens
 	feed := prompt[:len(prompt)-c.request.runs[0].generated]
-	text, pos := "", 0
+	pos := 0
 	for made := 1; ; made++ {
 		out, err := d.Step(context.Background(), &engine.Batch{Adapter: c.request.adapter.name, Items: []engine.Item{{Pos: pos, Tokens: feed, Logits: true}}})
 		if err != nil {
@@ -313,17 +332,18 @@ func (m *model) alone(c *run) (string, int, engine.FinishReason) {
 			panic(err)
 		}
 		s.Accept(next.Token)
+		tokens = append(tokens, next.Token)
 		if next.Token == sim.End {
-			return text, made, engine.FinishStop
+			return text, tokens, engine.FinishStop
 		}
 		text += string(sim.Vocabulary{}.Piece(next.Token))
 		if made >= g.least {
 			if cut, stopped := stoppedAt(text, c.voice.stops); stopped {
-				return cut, made, engine.FinishStop
+				return cut, tokens, engine.FinishStop
 			}
 		}
 		if made == g.most {
-			return text, made, engine.FinishLength
+			return text, tokens, engine.FinishLength
 		}
 		feed = []engine.Token{next.Token}
 	}

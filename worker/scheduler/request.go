@@ -17,6 +17,8 @@ type request struct {
 	ignoreEOS bool
 	runs      []*run // one for each choice
 	out       *output
+	made      int            // tokens that the first choice came with: see resume
+	over      []engine.Chunk // what is said of a choice that came with all of its tokens
 
 	rank   int64  // see before
 	number uint64 // of its arrival

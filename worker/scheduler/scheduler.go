@@ -5,10 +5,10 @@
 // finishes, and by and by everyone does.
 //
 // Deciding is pure and knows time only as a count of steps: request.go, policy.go, state.go, admit.go, batch.go, apply.go,
-// turn.go, and, for what is said of tokens, text.go and voice.go. loop.go holds the one goroutine that talks to the
-// Executor; between steps it also changes adapters (control.go) and makes embeddings (embed.go). progress.go lets others see
-// whether it comes back from there. Which blocks and sequences hold what is package kvcache's to decide, which token comes
-// next package sampling's. The package knows no model and no device.
+// turn.go, and, for what is said of tokens, text.go and voice.go; resume.go begins with what another engine has made.
+// loop.go holds the one goroutine that talks to the Executor; between steps it also changes adapters (control.go) and makes
+// embeddings (embed.go). progress.go lets others see whether it comes back from there. Which blocks and sequences hold what
+// is package kvcache's to decide, which token comes next package sampling's. The package knows no model and no device.
 package scheduler
 
 import (
@@ -74,6 +74,7 @@ func (s *scheduler) Info() engine.Info {
 	info.Caps.Logprobs = true
 	info.Caps.JSONObject = s.opts.JSONObject != nil
 	info.Caps.Tools = info.Caps.Tools && s.loaded.Splitter != nil
+	info.Caps.Resumes = true
 	return info
 }
 

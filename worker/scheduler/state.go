@@ -41,6 +41,7 @@ type state struct {
 // totals count since the start.
 type totals struct {
 	queries, hits, preemptions int64
+	computed                   int64 // tokens, those of embeddings included
 }
 
 func newState(l limits, vocab pieces) *state {
@@ -136,6 +137,21 @@ func (s *state) raw(tokens []engine.Token) []kvcache.Token {
 		s.scratch = append(s.scratch, kvcache.Token(t))
 	}
 	return s.scratch
+}
+
+// backlog is how many tokens are to be computed before each run inside can choose its next one, beyond the one that a stream
+// has in each step. What of those that wait will be found in the cache is counted, too: it may be gone by then.
+func (s *state) backlog() int64 {
+	n := 0
+	for _, r := range s.active {
+		if !r.decodes() {
+			n += r.pending()
+		}
+	}
+	for _, r := range s.queue {
+		n += len(r.tokens)
+	}
+	return int64(n)
 }
 
 // size returns how many runs are inside.

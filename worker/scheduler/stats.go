@@ -17,11 +17,13 @@ func (s *scheduler) Stats() engine.Stats {
 	defer s.mu.Unlock()
 	kv, t := s.state.cache.Stats(), s.state.totals
 	total, used, cached, evictions := int64(kv.Total), int64(kv.Active), int64(kv.Cached), kv.Evictions
+	backlog := s.state.backlog()
 	st := engine.Stats{
 		Running: len(s.state.active), Waiting: len(s.state.queue) + len(s.controls.embeds), MaxSequences: s.limits.sequences,
 		KVBlockTokens: kvcache.BlockTokens, KVBlocksTotal: &total, KVBlocksUsed: &used, KVBlocksCached: &cached,
 		PrefillPerSecond: s.prefill.perSecond(), DecodePerSecond: s.decode.perSecond(),
 		CacheQueries: &t.queries, CacheHits: &t.hits, Preemptions: &t.preemptions, Evictions: &evictions,
+		Backlog: &backlog, Progress: &t.computed, Adapters: s.state.loaded(),
 	}
 	seen := map[*request]bool{}
 	for _, list := range [][]*run{s.state.active, s.state.queue} {
@@ -33,6 +35,7 @@ func (s *scheduler) Stats() engine.Stats {
 		}
 	}
 	for _, e := range s.controls.embeds {
+		backlog += int64(e.left())
 		if len(st.RequestIDs) < maxIDs {
 			st.RequestIDs = append(st.RequestIDs, e.id)
 		}

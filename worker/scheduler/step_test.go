@@ -21,8 +21,9 @@ import (
 // refuses what a real one would choke on.
 //
 //	limits sequences= waiting= step= blocks= context= [age=STEPS] [ids=SEQUENCES OF THE DEVICE] [idle=CHAINS]
-//	arrive NAME prompt=TOKENS [max=TOKENS] [min=TOKENS] [n=CHOICES] [stop=STRING] [priority=] [salt=] [adapter=]
-//	        20 is 20 tokens that no other request has; s32+a4 is 32 tokens "s" and 4 tokens "a"
+//	arrive NAME prompt=TOKENS [made=TEXT] [max=TOKENS] [min=TOKENS] [n=CHOICES] [stop=STRING] [priority=] [salt=] [adapter=]
+//	        20 is 20 tokens that no other request has; s32+a4 is 32 tokens "s" and 4 tokens "a"; made is what another
+//	        engine has made, a token for each byte, $ being the one that ends
 //	cancel NAME
 //	steps N              N steps, of which the last is shown
 //	step [NAME=TEXT …]   begin and end
@@ -137,11 +138,59 @@ func (x *transcript) arrive(t *testing.T, d *datadriven.TestData) string {
 		r.runs = append(r.runs, c)
 	}
 	r.runs[0].tokens = tokens
+	var seen string
+	if d.HasArg("made") {
+		if seen, err = made(r, d.CmdArgs); err != nil {
+			return err.Error()
+		}
+		if len(r.over) > 0 {
+			return seen + x.books()
+		}
+	}
 	if err := x.state.arrive(r); err != nil {
 		return err.Error()
 	}
 	x.requests[r.id] = r
-	return x.books()
+	return seen + x.books()
+}
+
+// made gives r what another engine has made and shows what was said there, and, where that is all, what is said here.
+func made(r *request, args []datadriven.CmdArg) (string, error) {
+	var tokens []engine.Token
+	for _, a := range args {
+		if a.Key != "made" {
+			continue
+		}
+		for _, b := range []byte(a.Vals[0]) {
+			if tokens = append(tokens, engine.Token(b)); b == '$' {
+				tokens[len(tokens)-1] = sim.End
+			}
+		}
+	}
+	why, said, err := r.runs[0].replay(tokens, sim.Vocabulary{})
+	if err != nil {
+		return "", err
+	}
+	out := fmt.Sprintf("%q was said there\n", said.Text)
+	if r.made = len(tokens); why != "" {
+		r.over = r.runs[0].conclude(why)
+		for _, c := range r.over {
+			out += shown(r.runs[0], c)
+		}
+	}
+	return out, nil
+}
+
+// shown is a chunk of a run.
+func shown(r *run, c engine.Chunk) string {
+	out := fmt.Sprintf("-> %s %q", r.name(), c.Text)
+	if u := c.Usage; c.Finish != "" {
+		out += fmt.Sprintf(" ends: %s after %d+%d tokens", c.Finish, u.Prompt, u.Completion)
+		if u.Cached > 0 {
+			out += fmt.Sprintf(", %d cached", u.Cached)
+		}
+	}
+	return out + "\n"
 }
 
 // spelledPrompt returns the tokens that a transcript calls by 20 or s32+a4.
@@ -214,14 +263,7 @@ func (x *transcript) end(d *datadriven.TestData) string {
 		draw.choice = sampling.Choice{Token: token}
 	}
 	for _, e := range x.state.apply(x.plan, time.Time{}, &StepRecord{}) {
-		fmt.Fprintf(&b, "-> %s %q", e.request.runs[e.chunk.Choice].name(), e.chunk.Text)
-		if u := e.chunk.Usage; e.chunk.Finish != "" {
-			fmt.Fprintf(&b, " ends: %s after %d+%d tokens", e.chunk.Finish, u.Prompt, u.Completion)
-			if u.Cached > 0 {
-				fmt.Fprintf(&b, ", %d cached", u.Cached)
-			}
-		}
-		b.WriteByte('\n')
+		b.WriteString(shown(e.request.runs[e.chunk.Choice], e.chunk))
 	}
 	x.plan = nil
 	return b.String() + x.books()

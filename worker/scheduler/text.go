@@ -8,12 +8,15 @@ import (
 )
 
 // text turns the bytes of tokens into text that may be sent. It holds back no more than it must: the bytes of an
-// unfinished UTF-8 character (at most 3), and the longest end of the text that may still become a stop string. A token
-// is handed out together with the last of its text, so that tokens sent and text sent always agree.
+// unfinished UTF-8 character (at most 3), and the longest end of the text that may still become a stop string. Whenever text
+// is sent, all tokens so far are handed out with it, and no token before that unless none of its text is held back. So the
+// tokens that were handed out always tell what was sent and what is held: whoever pushes them again is where this is. After
+// a stop string only those are handed out of which text was sent.
 type text struct {
 	stops   []string
 	broken  []byte // an unfinished character
 	held    string // whole characters that may begin a stop string
+	sends   bool   // the last push sent text
 	stopped bool   // by a stop string: nothing follows
 
 	produced int // bytes of whole characters so far, held ones included
@@ -40,7 +43,7 @@ func (t *text) push(token spelled, piece []byte, armed bool) string {
 	}
 	t.tokens = append(t.tokens, token)
 	if len(t.stops) == 0 {
-		t.sent = t.produced
+		t.sent, t.sends = t.produced, whole != ""
 		return whole
 	}
 
@@ -54,7 +57,7 @@ func (t *text) push(token spelled, piece []byte, armed bool) string {
 		if armed {
 			out := t.held[:passed+at]
 			t.sent += len(out)
-			t.held, t.broken, t.stopped = "", nil, true
+			t.held, t.broken, t.sends, t.stopped = "", nil, false, true
 			return out
 		}
 		passed += end
@@ -63,6 +66,7 @@ func (t *text) push(token spelled, piece []byte, armed bool) string {
 	out := t.held[:len(t.held)-keep]
 	t.held = t.held[len(t.held)-keep:]
 	t.sent += len(out)
+	t.sends = out != ""
 	return out
 }
 
@@ -82,8 +86,11 @@ func (t *text) flush() string {
 	return out
 }
 
-// ready is how many tokens may be handed out: those all of whose text was sent, or, after a stop string, any of it.
+// ready is how many tokens may be handed out.
 func (t *text) ready() int {
+	if t.sends {
+		return len(t.tokens)
+	}
 	n := 0
 	for n < len(t.tokens) && (t.tokens[n].end <= t.sent || t.stopped && t.tokens[n].start < t.sent) {
 		n++

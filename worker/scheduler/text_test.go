@@ -105,19 +105,78 @@ func FuzzUTF8Holdback(f *testing.F) {
 	})
 }
 
-func TestTokensComeOutWithTheLastOfTheirText(t *testing.T) {
+// FuzzSeam: whoever pushes the tokens again that were handed out has the text that was sent, wherever that is, and the same
+// after the rest.
+func FuzzSeam(f *testing.F) {
+	f.Add([]byte("the end is near"), "end", "nearer", []byte{3, 1})
+	f.Add([]byte("bSSSSP"), "SSSP", "", []byte{2, 1})
+	f.Add([]byte("gr\u00fcn \U0001F642 ENDE"), "N \U0001F642 ", "ENDER", []byte{0, 6})
+	f.Add([]byte{0xff, 'a', 0xe4, 0xbd, 'b'}, "b", "", []byte{2, 0})
+	f.Fuzz(func(t *testing.T, s []byte, a, b string, cuts []byte) {
+		var stops []string
+		for _, stop := range []string{a, b} {
+			if stop != "" && utf8.ValidString(stop) {
+				stops = append(stops, stop)
+			}
+		}
+		s = s[:min(len(s), 200)]
+		var pieces [][]byte
+		for n := 0; len(s) > 0; n++ {
+			width := 1
+			if len(cuts) > 0 {
+				width = int(cuts[n%len(cuts)]) % 7 // some tokens have no text
+			}
+			if width == 0 && n%2 == 0 {
+				width = 1
+			}
+			pieces, s = append(pieces, s[:min(width, len(s))]), s[min(width, len(s)):]
+		}
+		push := func(x *text, pieces [][]byte) (out string) {
+			for i, p := range pieces {
+				if !x.stopped {
+					out += x.push(spelled{token: engine.Token(i)}, p, true)
+				}
+			}
+			return out
+		}
+		whole := push(&text{stops: stops}, pieces)
+		x, sent, handed := &text{stops: stops}, "", 0
+		for i, p := range pieces {
+			sent += x.push(spelled{token: engine.Token(i)}, p, true)
+			n := x.ready()
+			x.drop(n)
+			if handed += n; x.stopped {
+				break
+			}
+			again := &text{stops: stops}
+			got := push(again, pieces[:handed])
+			if got != sent {
+				t.Fatalf("after %d tokens %q was sent and %d were handed out, of which %q is sent", i+1, sent, handed, got)
+			}
+			if got += push(again, pieces[handed:]); got != whole {
+				t.Fatalf("behind %d tokens it becomes %q, want %q", handed, got, whole)
+			}
+		}
+	})
+}
+
+func TestTokensComeOutWithTheFirstOfTheirText(t *testing.T) {
 	x := &text{stops: []string{"STOP"}}
 	steps := []struct {
 		piece, out string
 		tokens     int
 		stopped    bool
 	}{
-		{"a\xe4", "a", 0, false},    // the second byte needs the next token
+		{"\xe4", "", 0, false},      // its text needs the next token
 		{"\xbd\xa0", "你", 2, false}, // both are complete
+		{"a\xe4", "a", 1, false},    // the first of its text is sent
+		{"\xbd\xa0", "你", 1, false}, //
 		{"", "", 1, false},          // a special token has no text and waits for nothing
-		{"bST", "b", 0, false},      // half of it may be a stop
+		{"S", "", 0, false},         // it may be a stop
+		{"", "", 0, false},          // nothing overtakes what is held
+		{"bST", "Sb", 3, false},     // half of it may be a stop
 		{"O", "", 0, false},         //
-		{"Pxyz", "", 1, true},       // the stop; only the token that gave b is partly out
+		{"Pxyz", "", 0, true},       // the stop, of which nothing is sent
 	}
 	for i, s := range steps {
 		out, tokens := x.push(spelled{token: engine.Token(i)}, []byte(s.piece), true), x.ready()

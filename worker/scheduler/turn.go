@@ -1,5 +1,7 @@
 package scheduler
 
+import "slices"
+
 // turnSteps is how many steps an adapter has while others wait. Changing it costs libllama a new graph, so it is not done
 // at every step; a stream waits for at most so many steps of each other adapter that is in use.
 const turnSteps = 8
@@ -10,6 +12,21 @@ type adapter struct {
 	key    string // parts the cache: another file under the same name is another adapter
 	inside int    // requests
 	served int64  // the step in which its last turn ended
+}
+
+// loaded returns the names of the adapters, sorted.
+func (s *state) loaded() []string {
+	if len(s.adapters) == 1 {
+		return nil // the model itself
+	}
+	names := make([]string, 0, len(s.adapters)-1)
+	for name := range s.adapters {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // turn says whose steps are run: a step can have one adapter only.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
+	"github.com/ringfleet/ringfleet/worker/engine/seam"
 	"github.com/ringfleet/ringfleet/worker/sampling"
 )
 
@@ -18,11 +19,15 @@ type voice struct {
 	choice   int
 	logprobs bool
 	calls    int // tool calls that have begun
+	ahead    ahead
 
 	chunks  []engine.Chunk // said since the last call of said
 	handed  []engine.Token // used by each call of said
 	handedP []engine.Logprob
 }
+
+// ahead is what the reader of a resumed output has beyond what its tokens say.
+type ahead struct{ text, reasoning seam.Ahead }
 
 // say adds a token, and returns whether a stop string was completed.
 func (v *voice) say(c sampling.Choice, vocab pieces, armed bool) bool {
@@ -63,7 +68,7 @@ func (v *voice) split(text string) {
 
 // add makes a chunk of p, or a part of the last one.
 func (v *voice) add(p engine.Part) {
-	c := engine.Chunk{Choice: v.choice, Text: p.Text, Reasoning: p.Reasoning}
+	c := engine.Chunk{Choice: v.choice, Text: v.ahead.text.Unsaid(p.Text), Reasoning: v.ahead.reasoning.Unsaid(p.Reasoning)}
 	if p.Call != nil {
 		call := *p.Call
 		if call.Index >= v.calls {

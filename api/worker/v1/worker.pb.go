@@ -270,7 +270,13 @@ type Report struct {
 	// Counts up by one with every report of this instance.
 	Sequence uint64 `protobuf:"varint,14,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// What of the model decides how much memory it takes; absent until its head has been read, and where it can't be.
-	Shape         *ModelShape `protobuf:"bytes,15,opt,name=shape,proto3" json:"shape,omitempty"`
+	Shape *ModelShape `protobuf:"bytes,15,opt,name=shape,proto3" json:"shape,omitempty"`
+	// Its engine can go on after resume_tokens, resume_text and resume_reasoning of a GenerateRequest.
+	Resumes bool `protobuf:"varint,16,opt,name=resumes,proto3" json:"resumes,omitempty"`
+	// Points on the ring in per cent of spec.ring.virtualNodes; 0 means 100.
+	RingWeightPercent uint32 `protobuf:"varint,17,opt,name=ring_weight_percent,json=ringWeightPercent,proto3" json:"ring_weight_percent,omitempty"`
+	// Names of the adapters that are loaded, sorted, at most 256.
+	Adapters      []string `protobuf:"bytes,18,rep,name=adapters,proto3" json:"adapters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,6 +412,27 @@ func (x *Report) GetSequence() uint64 {
 func (x *Report) GetShape() *ModelShape {
 	if x != nil {
 		return x.Shape
+	}
+	return nil
+}
+
+func (x *Report) GetResumes() bool {
+	if x != nil {
+		return x.Resumes
+	}
+	return false
+}
+
+func (x *Report) GetRingWeightPercent() uint32 {
+	if x != nil {
+		return x.RingWeightPercent
+	}
+	return 0
+}
+
+func (x *Report) GetAdapters() []string {
+	if x != nil {
+		return x.Adapters
 	}
 	return nil
 }
@@ -798,8 +825,12 @@ type Load struct {
 	CacheQueryTokens *uint64 `protobuf:"varint,11,opt,name=cache_query_tokens,json=cacheQueryTokens,proto3,oneof" json:"cache_query_tokens,omitempty"`
 	CacheHitTokens   *uint64 `protobuf:"varint,12,opt,name=cache_hit_tokens,json=cacheHitTokens,proto3,oneof" json:"cache_hit_tokens,omitempty"`
 	Preemptions      *uint64 `protobuf:"varint,13,opt,name=preemptions,proto3,oneof" json:"preemptions,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Prompt tokens of running and waiting requests that are still to be computed.
+	BacklogTokens *uint64 `protobuf:"varint,14,opt,name=backlog_tokens,json=backlogTokens,proto3,oneof" json:"backlog_tokens,omitempty"`
+	// Tokens of prompts and outputs that the engine has computed since it started.
+	ProgressTokens *uint64 `protobuf:"varint,15,opt,name=progress_tokens,json=progressTokens,proto3,oneof" json:"progress_tokens,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Load) Reset() {
@@ -923,6 +954,20 @@ func (x *Load) GetPreemptions() uint64 {
 	return 0
 }
 
+func (x *Load) GetBacklogTokens() uint64 {
+	if x != nil && x.BacklogTokens != nil {
+		return *x.BacklogTokens
+	}
+	return 0
+}
+
+func (x *Load) GetProgressTokens() uint64 {
+	if x != nil && x.ProgressTokens != nil {
+		return *x.ProgressTokens
+	}
+	return 0
+}
+
 // GenerateRequest is one request to a worker.
 type GenerateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -961,9 +1006,18 @@ type GenerateRequest struct {
 	// The name of a loaded adapter; empty is the model itself.
 	Adapter string `protobuf:"bytes,20,opt,name=adapter,proto3" json:"adapter,omitempty"`
 	// The request's response_format as JSON when response_format is RESPONSE_FORMAT_JSON_SCHEMA.
-	JsonSchema    []byte `protobuf:"bytes,21,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	JsonSchema []byte `protobuf:"bytes,21,opt,name=json_schema,json=jsonSchema,proto3" json:"json_schema,omitempty"`
+	// Tokens that choice 0 has made already on another worker: those of all its deltas, in order. This worker goes on after
+	// them. They count as made for max_tokens, min_tokens, penalties and usage.completion_tokens, not as prompt tokens, and
+	// nothing of them is sent again. INVALID_ARGUMENT with choices above 1 or a response_format; UNIMPLEMENTED, before any
+	// work, where the engine can't go on with this output.
+	ResumeTokens []uint32 `protobuf:"varint,22,rep,packed,name=resume_tokens,json=resumeTokens,proto3" json:"resume_tokens,omitempty"`
+	// The texts of the same deltas, joined: for engines that continue the text of an assistant's turn, and to tell where
+	// exactly what was sent ends. Both empty: it ends where the tokens' text does.
+	ResumeText      string `protobuf:"bytes,23,opt,name=resume_text,json=resumeText,proto3" json:"resume_text,omitempty"`
+	ResumeReasoning string `protobuf:"bytes,24,opt,name=resume_reasoning,json=resumeReasoning,proto3" json:"resume_reasoning,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GenerateRequest) Reset() {
@@ -1154,6 +1208,27 @@ func (x *GenerateRequest) GetJsonSchema() []byte {
 		return x.JsonSchema
 	}
 	return nil
+}
+
+func (x *GenerateRequest) GetResumeTokens() []uint32 {
+	if x != nil {
+		return x.ResumeTokens
+	}
+	return nil
+}
+
+func (x *GenerateRequest) GetResumeText() string {
+	if x != nil {
+		return x.ResumeText
+	}
+	return ""
+}
+
+func (x *GenerateRequest) GetResumeReasoning() string {
+	if x != nil {
+		return x.ResumeReasoning
+	}
+	return ""
 }
 
 type isGenerateRequest_Prompt interface {
@@ -1591,7 +1666,8 @@ func (x *Accepted) GetPromptTokens() uint32 {
 	return 0
 }
 
-// Delta is the next piece of text, whole UTF-8 characters only, and the tokens that made it.
+// Delta is the next piece of text, whole UTF-8 characters only, and the tokens that were made up to here: some of the last
+// one's text may come with a later delta, or, before a stop string, never.
 type Delta struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Text   string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
@@ -2425,7 +2501,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"\x16worker/v1/worker.proto\x12\x13ringfleet.worker.v1\"C\n" +
 	"\fWatchRequest\x123\n" +
-	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\x96\x04\n" +
+	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xfc\x04\n" +
 	"\x06Report\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2443,7 +2519,10 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\amessage\x18\f \x01(\tR\amessage\x12-\n" +
 	"\x04load\x18\r \x01(\v2\x19.ringfleet.worker.v1.LoadR\x04load\x12\x1a\n" +
 	"\bsequence\x18\x0e \x01(\x04R\bsequence\x125\n" +
-	"\x05shape\x18\x0f \x01(\v2\x1f.ringfleet.worker.v1.ModelShapeR\x05shapeB\x13\n" +
+	"\x05shape\x18\x0f \x01(\v2\x1f.ringfleet.worker.v1.ModelShapeR\x05shape\x12\x18\n" +
+	"\aresumes\x18\x10 \x01(\bR\aresumes\x12.\n" +
+	"\x13ring_weight_percent\x18\x11 \x01(\rR\x11ringWeightPercent\x12\x1a\n" +
+	"\badapters\x18\x12 \x03(\tR\badaptersB\x13\n" +
 	"\x11_progress_percent\"\xa4\x05\n" +
 	"\n" +
 	"ModelShape\x12\x12\n" +
@@ -2484,7 +2563,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x04rope\x18\x02 \x01(\rR\x04rope\x12\x1d\n" +
 	"\n" +
 	"key_length\x18\x03 \x01(\rR\tkeyLength\x12!\n" +
-	"\fvalue_length\x18\x04 \x01(\rR\vvalueLength\"\xe9\x05\n" +
+	"\fvalue_length\x18\x04 \x01(\rR\vvalueLength\"\xea\x06\n" +
 	"\x04Load\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\rR\arunning\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\rR\awaiting\x12#\n" +
@@ -2500,7 +2579,9 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"requestIds\x121\n" +
 	"\x12cache_query_tokens\x18\v \x01(\x04H\x05R\x10cacheQueryTokens\x88\x01\x01\x12-\n" +
 	"\x10cache_hit_tokens\x18\f \x01(\x04H\x06R\x0ecacheHitTokens\x88\x01\x01\x12%\n" +
-	"\vpreemptions\x18\r \x01(\x04H\aR\vpreemptions\x88\x01\x01B\x12\n" +
+	"\vpreemptions\x18\r \x01(\x04H\aR\vpreemptions\x88\x01\x01\x12*\n" +
+	"\x0ebacklog_tokens\x18\x0e \x01(\x04H\bR\rbacklogTokens\x88\x01\x01\x12,\n" +
+	"\x0fprogress_tokens\x18\x0f \x01(\x04H\tR\x0eprogressTokens\x88\x01\x01B\x12\n" +
 	"\x10_kv_blocks_totalB\x11\n" +
 	"\x0f_kv_blocks_usedB\x13\n" +
 	"\x11_kv_blocks_cachedB\x1c\n" +
@@ -2508,7 +2589,9 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x19_decode_tokens_per_secondB\x15\n" +
 	"\x13_cache_query_tokensB\x13\n" +
 	"\x11_cache_hit_tokensB\x0e\n" +
-	"\f_preemptions\"\xd9\x06\n" +
+	"\f_preemptionsB\x11\n" +
+	"\x0f_backlog_tokensB\x12\n" +
+	"\x10_progress_tokens\"\xca\a\n" +
 	"\x0fGenerateRequest\x120\n" +
 	"\x14expected_instance_id\x18\x01 \x01(\tR\x12expectedInstanceId\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\tR\x10expectedRevision\x12,\n" +
@@ -2538,7 +2621,11 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"cache_salt\x18\x13 \x01(\tR\tcacheSalt\x12\x18\n" +
 	"\aadapter\x18\x14 \x01(\tR\aadapter\x12\x1f\n" +
 	"\vjson_schema\x18\x15 \x01(\fR\n" +
-	"jsonSchemaB\b\n" +
+	"jsonSchema\x12#\n" +
+	"\rresume_tokens\x18\x16 \x03(\rR\fresumeTokens\x12\x1f\n" +
+	"\vresume_text\x18\x17 \x01(\tR\n" +
+	"resumeText\x12)\n" +
+	"\x10resume_reasoning\x18\x18 \x01(\tR\x0fresumeReasoningB\b\n" +
 	"\x06prompt\">\n" +
 	"\n" +
 	"ChatPrompt\x12\x1a\n" +

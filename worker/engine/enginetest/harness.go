@@ -39,6 +39,11 @@ type Harness struct {
 	Lose func(t *testing.T, e engine.Engine)
 	// Patience is how long one request may take before it counts as hanging; 0 means 60 s.
 	Patience time.Duration
+	// Wide is continued by the model with characters of several bytes. It is needed where Caps.Resumes is.
+	Wide string
+	// Exact: an engine goes on with the tokens of an output, not with its text. So what comes is what would have come, but for
+	// what another batch shape may change. Such an engine has Caps.Logprobs.
+	Exact bool
 	// Sequences is how many long requests fill the engine, so that one more waits; 0 means Info().Caps.MaxSeqs.
 	Sequences int
 }
@@ -58,6 +63,7 @@ func capabilities() []capability {
 		{"names the tokens it makes", (*rig).names},
 		{"several choices", (*rig).choices},
 		{"stop strings across tokens", (*rig).stops},
+		{"goes on with what another engine made", (*rig).resumes},
 		{"cancel while decoding, by context and by Close", (*rig).cancelsDecode},
 		{"cancel during the prompt", (*rig).cancelsPrompt},
 		{"cancel while queued", (*rig).cancelsQueued},
@@ -207,7 +213,7 @@ type choice struct {
 }
 
 // gather reads a stream to its end and holds it to the order of things.
-func gather(s engine.Stream, choices int) (output, error) {
+func gather(s engine.Stream, choices int, seen ...func(engine.Chunk)) (output, error) {
 	out := output{prompt: s.PromptTokens(), choices: make([]choice, choices)}
 	for {
 		chunk, err := s.Next()
@@ -218,6 +224,9 @@ func gather(s engine.Stream, choices int) (output, error) {
 			return out, err
 		}
 		out.chunks++
+		for _, f := range seen {
+			f(chunk)
+		}
 		if err := out.add(chunk); err != nil {
 			return out, err
 		}

@@ -227,6 +227,7 @@ func (r *rig) counters(before, after engine.Stats) {
 	for name, pair := range map[string][2]*int64{
 		"cache queries": {before.CacheQueries, after.CacheQueries}, "cache hits": {before.CacheHits, after.CacheHits},
 		"preemptions": {before.Preemptions, after.Preemptions}, "evictions": {before.Evictions, after.Evictions},
+		"progress": {before.Progress, after.Progress},
 	} {
 		if pair[0] != nil && (pair[1] == nil || *pair[1] < *pair[0]) {
 			r.Errorf("%s went down or away", name)

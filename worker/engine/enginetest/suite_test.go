@@ -28,7 +28,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // tale is what the simulated device says. It is JSON, so that it can say it under a constraint.
-const tale = `{"ok": true, "word": "blue", "tale": "A king of old had four towers by the sea, and in each lived a bird that ` +
+const tale = `{"ok": true, "word": "blå 海", "tale": "A king of old had four towers by the sea, and in each lived a bird that ` +
 	`knew one song. When the wind came from the north, the first bird sang of snow; from the east, another told about spice ` +
 	`markets; southern storms woke a third, whose voice was low and slow like honey. Only the western one kept quiet for years, ` +
 	`until a child climbed up, knocked twice, then asked it politely why. Because, said the bird, nobody has ever listened to ` +
@@ -80,7 +80,7 @@ func simulated() enginetest.Harness {
 			return e
 		},
 		Chat: `[{"role":"user","content":"Tell me a tale."}]`, JSONChat: `[{"role":"user","content":"Tell me JSON."}]`,
-		Text: "Once", Long: "~", Sequences: 4, Lose: func(*testing.T, engine.Engine) { lost.Store(true) },
+		Text: "Once", Long: "~", Wide: "<|answer|>", Exact: true, Sequences: 4, Lose: func(*testing.T, engine.Engine) { lost.Store(true) },
 	}
 }
 
@@ -204,6 +204,8 @@ var lie = map[string]struct {
 	"two choices of three":   {"several choices", liar{request: func(r *engine.Request) { r.Choices = 2 }}},
 	"a fault of its own":     {"output that nobody reads", liar{end: func(err error) error { return errors.New(err.Error()) }}},
 	"a loss without a type":  {"a model that is lost", liar{err: func(err error) error { return errors.New(err.Error()) }}},
+	"a token too few":        {"goes on with", liar{request: forgetful}},
+	"a word said twice":      {"goes on with", liar{request: func(r *engine.Request) { r.Resume = nil }}},
 	"a fixed seed":           {"equal requests", liar{request: func(r *engine.Request) { r.Sampling.Temperature = 0 }}},
 }
 
@@ -220,6 +222,15 @@ func mixing() func(*engine.Request) {
 		} else if n > 4 {
 			r.Prompt = first
 		}
+	}
+}
+
+// forgetful loses the last token that was made elsewhere.
+func forgetful(r *engine.Request) {
+	if n := r.Made(); n > 0 {
+		has := *r.Resume
+		has.Tokens, has.Text = has.Tokens[:n-1], ""
+		r.Resume = &has
 	}
 }
 

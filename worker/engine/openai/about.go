@@ -47,7 +47,7 @@ func (a *about) info(o *Options) engine.Info {
 		Caps: engine.Caps{
 			Device: fmt.Sprintf("an engine of kind %s", a.kind), Vocab: a.vocab, MaxSeqs: a.sequences(o),
 			Embeddings: a.embeddings, Adapters: o.Adapters && s.loadAdapter != "", Logprobs: s.logprobs,
-			Tools: a.tools, JSONObject: true,
+			Tools: a.tools, JSONObject: true, Resumes: s.resumes(),
 		},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
 )
@@ -12,6 +13,18 @@ import (
 type adapter struct {
 	engine.Adapter
 	leaving bool // no new requests
+}
+
+// loaded returns the names of the adapters that requests may ask for, sorted. d.mu is held.
+func (d *Driver) loaded() []string {
+	var names []string
+	for name, a := range d.adapters {
+		if !a.leaving {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // LoadAdapter makes the server load an adapter. One of the same name is let go first, when its requests have ended.

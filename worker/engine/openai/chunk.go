@@ -67,9 +67,10 @@ type assembler struct {
 	field, adapter string // what its prompt is called, and its adapter
 	choice         int
 	vocab, most    int // tokens that there are, and that it may make; 0: unknown
-	prompt         int // 0: not known yet
-	usage          engine.Usage
-	counted        int // completion tokens that were named
+	joint          joint
+	prompt         int          // without what was made elsewhere; 0: not known yet
+	usage          engine.Usage // as the server counts
+	counted        int          // completion tokens that were named
 	finish         engine.FinishReason
 	text           characters
 	thought        characters
@@ -107,6 +108,7 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 		}
 	}
 	c.Text = a.text.add(text, mended)
+	a.joint.join(&c)
 	c.Tokens = choice.IDs
 	if choice.Logprobs != nil {
 		c.Logprobs = choice.Logprobs.list(c.Tokens)
@@ -182,7 +184,7 @@ func (a *assembler) count(w *wireChunk) {
 	if len(w.Choices) > 0 && len(w.Choices[0].PromptIDs) > 0 {
 		a.usage.Prompt = len(w.Choices[0].PromptIDs)
 	}
-	a.prompt = a.usage.Prompt
+	a.prompt = max(a.usage.Prompt-a.joint.made, 0)
 }
 
 // end returns the last chunk of a stream that has ended, or an error where the server never said why it ended.
@@ -190,11 +192,10 @@ func (a *assembler) end() (engine.Chunk, error) {
 	if a.finish == "" {
 		return engine.Chunk{}, errors.New("its stream ended before the output did")
 	}
-	a.usage.Completion = max(a.usage.Completion, a.counted)
-	a.usage.Cached = min(a.usage.Cached, a.usage.Prompt)
-	return engine.Chunk{
-		Choice: a.choice, Text: a.text.rest(), Reasoning: a.thought.rest(), Finish: a.finish, Usage: a.usage,
-	}, nil
+	usage := engine.Usage{Prompt: a.prompt, Completion: max(a.usage.Completion, a.counted) + a.joint.made, Cached: min(a.usage.Cached, a.prompt)}
+	c := engine.Chunk{Choice: a.choice, Text: a.text.rest(), Reasoning: a.thought.rest(), Finish: a.finish, Usage: usage}
+	a.joint.join(&c)
+	return c, nil
 }
 
 // finishOf reads a reason. Some servers say "stop" after tool calls.

@@ -24,6 +24,7 @@ type call struct {
 	id        string
 	adapter   string
 	request   *engine.Request
+	joint     joint
 	out       *output
 	cancel    context.CancelCauseFunc
 	answering bool // guarded by Driver.mu
@@ -45,11 +46,18 @@ func (d *Driver) Generate(ctx context.Context, r *engine.Request) (engine.Stream
 	if err != nil {
 		return nil, err
 	}
+	put, joint, err := d.resume(ctx, t, r)
+	if err != nil {
+		return nil, err
+	}
+	if joint.made > 0 && joint.made == r.MaxTokens {
+		return d.finished(ctx, r), nil
+	}
 	bodies := make([][]byte, choices)
 	path := ""
 	for i := range bodies {
 		var b body
-		if path, b, err = translate(t, r, i); err != nil {
+		if path, b, err = translate(t, put, i); err != nil {
 			return nil, err
 		}
 		if bodies[i], err = json.Marshal(b); err != nil {
@@ -60,6 +68,7 @@ func (d *Driver) Generate(ctx context.Context, r *engine.Request) (engine.Stream
 	if err != nil {
 		return nil, err
 	}
+	c.joint = joint
 	go func() {
 		defer d.parts.Done()
 		d.run(life, c, t, path, bodies)
@@ -161,7 +170,7 @@ func (d *Driver) choice(ctx context.Context, c *call, t target, n int, path stri
 		return broken(errGarbage)
 	}
 	a := &assembler{request: c.id, choice: n, field: fieldOf(&c.request.Prompt), adapter: c.adapter, vocab: t.vocab,
-		most: cmp.Or(c.request.MaxTokens, t.context)}
+		most: cmp.Or(c.request.MaxTokens, t.context), joint: c.joint}
 	if err := d.read(ctx, c, a, newEvents(r.Body)); err != nil {
 		return err
 	}

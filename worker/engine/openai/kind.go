@@ -57,7 +57,15 @@ type server struct {
 	properties               string // path of what it says of itself, where that is not in its list of models
 	loadAdapter, dropAdapter string
 	logprobs                 bool
+
+	// proceed goes with a chat whose last message is the assistant's, for that to be gone on with. A server without it goes on
+	// where it renders chats, and so with a text. thought is the field of that message for reasoning; "" where it knows none.
+	proceed map[string]any
+	thought string
 }
+
+// resumes reports whether an output that was begun elsewhere can be gone on with.
+func (s *server) resumes() bool { return s.proceed != nil || s.template != "" }
 
 var servers = map[Kind]*server{
 	VLLM: {
@@ -68,6 +76,7 @@ var servers = map[Kind]*server{
 		extra:           map[string]any{"return_token_ids": true},
 		usageWithChunks: true, unlimited: true, logprobs: true,
 		tokenize: "/tokenize", loadAdapter: "/v1/load_lora_adapter", dropAdapter: "/v1/unload_lora_adapter",
+		proceed: map[string]any{"continue_final_message": true, "add_generation_prompt": false}, thought: "reasoning",
 	},
 	SGLang: {
 		owner: "sglang",
@@ -77,6 +86,7 @@ var servers = map[Kind]*server{
 		extra:           map[string]any{"return_token_ids": true},
 		usageWithChunks: true, logprobs: true,
 		tokenize: "/tokenize", loadAdapter: "/load_lora_adapter", dropAdapter: "/unload_lora_adapter",
+		proceed: map[string]any{"continue_final_message": true},
 	},
 	LlamaServer: {
 		owner: "llamacpp",

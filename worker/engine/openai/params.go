@@ -50,6 +50,11 @@ func translate(t target, r *engine.Request, choice int) (string, body, error) {
 	if err != nil {
 		return "", nil, err
 	}
+	if r.Resume != nil {
+		if err := b.proceed(s, r.Resume); err != nil {
+			return "", nil, err
+		}
+	}
 	b.length(t, path, r)
 	b.sampling(t, r, choice)
 	if err := b.format(r); err != nil {

@@ -20,6 +20,7 @@ func (d *Driver) Stats() engine.Stats {
 		MaxSequences: d.about.sequences(&d.o), KVBlockTokens: int(number(f.kvBlockTokens)),
 		PrefillPerSecond: d.rates.prefill.perSecond(), DecodePerSecond: d.rates.decode.perSecond(),
 		CacheQueries: whole(f.queries), CacheHits: whole(f.hits), Preemptions: whole(f.preempt),
+		Progress: whole(f.work()), Adapters: d.loaded(),
 	}
 	s.KVBlocksTotal, s.KVBlocksUsed = f.blocks()
 	for c := range d.running {

@@ -61,15 +61,21 @@ func (d *Driver) Tokenize(ctx context.Context, p engine.Prompt) ([]engine.Token,
 func (d *Driver) render(ctx context.Context, s *server, in body, p engine.Prompt) (body, error) {
 	text := p.Text
 	if p.Chat != nil {
-		var out struct {
-			Prompt string `json:"prompt"`
-		}
-		if err := d.answer(ctx, 1, s.template, in, &out, "messages"); err != nil {
+		var err error
+		if text, err = d.rendered(ctx, s, in); err != nil {
 			return nil, err
 		}
-		text = out.Prompt
 	}
 	return body{"content": text, "add_special": true, "parse_special": true}, nil
+}
+
+// rendered asks the server for the text of a chat.
+func (d *Driver) rendered(ctx context.Context, s *server, chat body) (string, error) {
+	var out struct {
+		Prompt string `json:"prompt"`
+	}
+	err := d.answer(ctx, 1, s.template, chat, &out, "messages")
+	return out.Prompt, err
 }
 
 // maxInputs is how many texts one request for embeddings holds, so that its answer stays small.

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +41,16 @@ func TestRequestsAreTranslated(t *testing.T) {
 				r.Prompt.Chat = &engine.Chat{Messages: []byte(in.Messages), Tools: []byte(in.Tools)}
 			}
 			r.JSONSchema = []byte(in.Schema)
-			path, b, err := translate(target{kind: Kind(d.Cmd), model: "m", context: 100, tools: !d.HasArg("toolless"), priorities: d.HasArg("priorities")}, &r, in.Choice)
+			to := target{kind: Kind(d.Cmd), model: "m", context: 100, vocab: 50, tools: !d.HasArg("toolless"), priorities: d.HasArg("priorities")}
+			put, _, err := (&Driver{}).resume(context.Background(), to, &r)
+			var path string
+			var b body
+			if err == nil {
+				path, b, err = translate(to, put, in.Choice)
+			}
+			if errors.Is(err, engine.ErrNoResume) {
+				return fmt.Sprintf("not gone on with: %v\n", err)
+			}
 			if err != nil {
 				invalid := (*engine.InvalidError)(nil)
 				if !errors.As(err, &invalid) {
@@ -168,9 +178,9 @@ func TestMetricsAreTranslated(t *testing.T) {
 			}
 			return strconv.FormatInt(*v, 10)
 		}
-		return fmt.Sprintf("running %d, waiting %d\nblocks %s of %s, of %d tokens\ncache: %s of %s found\npreempted %s, evicted %s\nstarted %s\n",
+		return fmt.Sprintf("running %d, waiting %d\nblocks %s of %s, of %d tokens\ncache: %s of %s found\npreempted %s, evicted %s\nstarted %s\ncomputed %s\n",
 			s.Running, s.Waiting, show(s.KVBlocksUsed), show(s.KVBlocksTotal), s.KVBlockTokens,
-			show(s.CacheHits), show(s.CacheQueries), show(s.Preemptions), show(s.Evictions), show(whole(f.started)))
+			show(s.CacheHits), show(s.CacheQueries), show(s.Preemptions), show(s.Evictions), show(whole(f.started)), show(s.Progress))
 	})
 }
 
