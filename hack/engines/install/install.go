@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +27,7 @@ import (
 func Get(ctx context.Context, name string, out io.Writer) (string, error) {
 	r, ok := recipes[name]
 	if !ok {
-		return "", fmt.Errorf("install %q: the engines are %s and %s", name, VLLM, LlamaServer)
+		return "", fmt.Errorf("install %q: there are %s", name, strings.Join(Names(), ", "))
 	}
 	cache, err := fetch.New(out)
 	if err != nil {
@@ -38,6 +40,9 @@ func Get(ctx context.Context, name string, out io.Writer) (string, error) {
 	i := installer{out: out, gguf: filepath.Join(weights, fetch.WeightsFile), python: python}
 	return i.get(ctx, r, cache.Root)
 }
+
+// Names are all that can be installed.
+func Names() []string { return slices.Sorted(maps.Keys(recipes)) }
 
 // installer runs recipes.
 type installer struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/hack/image/repo"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/tables"
 	"github.com/ringfleet/ringfleet/test/bench/worker/measure"
 	"github.com/ringfleet/ringfleet/test/bench/worker/peers"
 	"github.com/ringfleet/ringfleet/test/bench/worker/process"
@@ -110,10 +111,10 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if len(rows) == 0 {
 		return bad
 	}
-	fmt.Fprintln(out, "\n"+report.Markdown(h, rows))
-	bad = errors.Join(bad, report.Write(filepath.Join(root, "bench", "out"), h, rows))
+	fmt.Fprintln(out, "\n"+tables.Markdown(h, report.Intro(h), rows))
+	bad = errors.Join(bad, tables.Write(filepath.Join(root, "bench", "out"), h, report.Intro(h), rows))
 	if o.update && bad == nil {
-		bad = report.Publish(filepath.Join(root, "docs", "benchmarks.md"), h, rows)
+		bad = tables.Publish(filepath.Join(root, "docs", "benchmarks.md"), report.Mark, h, report.Intro(h), rows)
 	}
 	return bad
 }
@@ -149,7 +150,7 @@ func head(p programs.Programs) (bench.Head, error) {
 	if err != nil {
 		return h, err
 	}
-	h.Machine[report.Threads], h.Machine[report.Load] = strconv.Itoa(peers.Threads), strconv.FormatFloat(load, 'f', 2, 64)
+	h.Machine[report.Threads], h.Machine[tables.Load] = strconv.Itoa(peers.Threads), strconv.FormatFloat(load, 'f', 2, 64)
 	if load > busy() {
 		h.Machine[report.Busy] = fmt.Sprintf("The machine was busy: a load average of %.1f on %d cores at the start. These figures say little.", load, runtime.NumCPU())
 	}

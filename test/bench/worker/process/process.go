@@ -60,6 +60,9 @@ func Start(ctx context.Context, s Spec) (*Process, error) {
 	return p, nil
 }
 
+// PID is its number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // kill ends the whole group.
 func (p *Process) kill() error {
 	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -1,66 +1,27 @@
-// Package report writes the rows of a run: as JSON for machines, as Markdown and as an SVG for people, and into the
-// documentation where asked to. It measures and judges nothing.
+// Package report says what the bench of the worker ran with. It measures and judges nothing.
 package report
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/ringfleet/ringfleet/test/bench"
-	"github.com/ringfleet/ringfleet/test/bench/worker/pairs"
 )
+
+// Mark is where the tables stand in a page.
+const Mark = "bench-worker"
 
 // The keys of a head's machine that are this bench's own.
 const (
 	Threads = "threads"
-	Load    = "load average at the start"
 	Busy    = "busy"
 )
 
-// Write puts worker.json, worker.md and worker.svg into dir. The picture shows what has a goal.
-func Write(dir string, h bench.Head, rows []pairs.Row) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(struct {
-		bench.Head
-		Figures []pairs.Row `json:"figures"`
-	}{h, rows}, "", "  ")
-	if err != nil {
-		return err
-	}
-	judged, _ := split(rows)
-	for ending, content := range map[string]string{
-		"json": string(text) + "\n", "md": "# " + h.Title + "\n\n" + Markdown(h, rows), "svg": bench.SVG(h, pairs.Figures(judged)),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, h.Bench+"."+ending), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// split parts the rows with a goal from the others.
-func split(rows []pairs.Row) (judged, plain []pairs.Row) {
-	for _, r := range rows {
-		if r.Goal != "" {
-			judged = append(judged, r)
-		} else {
-			plain = append(plain, r)
-		}
-	}
-	return judged, plain
-}
-
-// Markdown is where and with what the bench ran, what has a goal, and the rest.
-func Markdown(h bench.Head, rows []pairs.Row) string {
+// Intro is what to know before the tables.
+func Intro(h bench.Head) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s CPUs (%s), %s, kernel %s, %s. Threads of each engine: %s. Load average at the start: %s.\n",
-		h.Machine["cpus"], h.Machine["cpu"], h.Machine["memory"], h.Machine["kernel"], h.Versions["go"], h.Machine[Threads], h.Machine[Load])
-	fmt.Fprintf(&b, "The library of llama.cpp %s under the worker, llama-batched-bench and llama-server.", h.Versions["llama.cpp"])
+	fmt.Fprintf(&b, "Threads of each engine: %s. The library of llama.cpp %s under the worker, llama-batched-bench and llama-server.",
+		h.Machine[Threads], h.Versions["llama.cpp"])
 	if v := h.Versions["vllm"]; v != "" {
 		fmt.Fprintf(&b, " vLLM %s.", v)
 	}
@@ -68,66 +29,5 @@ func Markdown(h bench.Head, rows []pairs.Row) string {
 	if why := h.Machine[Busy]; why != "" {
 		fmt.Fprintf(&b, "\n**%s**\n", why)
 	}
-	judged, plain := split(rows)
-	b.WriteString("\n| figure | median | least to greatest | pairs | load | goal | holds |\n|---|---|---|---|---|---|---|\n")
-	for _, r := range judged {
-		fmt.Fprintf(&b, "| %s | %s %s | %s | %d | %.1f | %s | %s |\n", r.Name, short(r.Value), r.Unit, spread(r), r.Pairs, r.Load, r.Goal,
-			map[bool]string{true: "yes", false: "no"}[r.Holds])
-	}
-	if len(plain) > 0 {
-		b.WriteString("\n| beside them | median | least to greatest | pairs | load |\n|---|---|---|---|---|\n")
-	}
-	for _, r := range plain {
-		fmt.Fprintf(&b, "| %s | %s %s | %s | %d | %.1f |\n", r.Name, short(r.Value), r.Unit, spread(r), r.Pairs, r.Load)
-	}
 	return b.String()
-}
-
-func spread(r pairs.Row) string {
-	if r.Pairs < 2 {
-		return ""
-	}
-	return short(r.Least) + " to " + short(r.Greatest)
-}
-
-// short writes three digits or more.
-func short(v float64) string {
-	if v >= 100 || v <= -100 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
-}
-
-// What the page has around the tables.
-const (
-	begin = "<!-- bench-worker -->\n"
-	end   = "<!-- /bench-worker -->"
-)
-
-// Publish writes the tables into a page and the picture beside it, as NAME.svg.
-func Publish(page string, h bench.Head, rows []pairs.Row) error {
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	picture := strings.TrimSuffix(page, ".md") + ".svg"
-	text, err := Insert(string(old), fmt.Sprintf("![What has a goal](%s)\n\n%s", filepath.Base(picture), Markdown(h, rows)))
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
-		return err
-	}
-	judged, _ := split(rows)
-	return os.WriteFile(picture, []byte(bench.SVG(h, pairs.Figures(judged))), 0o644)
-}
-
-// Insert puts tables in their place in a page.
-func Insert(page, tables string) (string, error) {
-	before, rest, ok := strings.Cut(page, begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		return "", fmt.Errorf("the page has no place for the tables")
-	}
-	return before + begin + tables + end + after, nil
 }

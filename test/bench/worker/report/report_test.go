@@ -1,101 +1,25 @@
 package report
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ringfleet/ringfleet/test/bench"
-	"github.com/ringfleet/ringfleet/test/bench/worker/pairs"
 )
 
-func head() bench.Head {
-	return bench.Head{Bench: "worker", Title: "The worker",
-		Machine:  map[string]string{"cpus": "2", "cpu": "some", Threads: "1", Load: "0.12"},
-		Versions: map[string]string{"llama.cpp": "v0.5.0", "vllm": "cpu-0.32.0"}}
-}
-
-var rows = []pairs.Row{
-	pairs.AtMost("a", pairs.Series{1, 2, 4}, "×", 3),
-	pairs.AtLeast("b", pairs.Series{0.5}, "×", 1),
-	pairs.Plain("c", pairs.Series{123.4, 200}, "tokens/s"),
-}
-
-func TestTheTablesSayMedianSpreadPairsAndGoal(t *testing.T) {
-	got := Markdown(head(), rows)
-	for _, want := range []string{
-		"Load average at the start: 0.12.", "library of llama.cpp v0.5.0 under the worker, llama-batched-bench and llama-server. vLLM cpu-0.32.0.",
-		"| a | 2 × | 1 to 4 | 3 | 0.0 | ≤ 3 | yes |", "| b | 0.5 × |  | 1 | 0.0 | ≥ 1 | no |", "| c | 162 tokens/s | 123 to 200 | 2 | 0.0 |",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("no %q in\n%s", want, got)
+func TestTheIntroductionSaysWhatRanAndWhetherTheMachineWasBusy(t *testing.T) {
+	h := bench.Head{Machine: map[string]string{Threads: "1"}, Versions: map[string]string{"llama.cpp": "v0.5.0", "vllm": "cpu-0.32.0"}}
+	quiet := Intro(h)
+	for _, want := range []string{"Threads of each engine: 1.", "llama.cpp v0.5.0 under the worker", " vLLM cpu-0.32.0."} {
+		if !strings.Contains(quiet, want) {
+			t.Errorf("no %q in %s", want, quiet)
 		}
 	}
-	if strings.Contains(got, "**") {
+	if strings.Contains(quiet, "**") {
 		t.Error("a quiet machine is said to be busy")
 	}
-	busy := head()
-	busy.Machine[Busy] = "It was busy."
-	if got := Markdown(busy, rows); !strings.Contains(got, "**It was busy.**") {
+	h.Machine[Busy] = "It was busy."
+	if got := Intro(h); !strings.Contains(got, "**It was busy.**") {
 		t.Error("nobody is told that the machine was busy")
-	}
-}
-
-func TestThreeFilesAreWritten(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out")
-	if err := Write(dir, head(), rows); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "worker.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read struct {
-		Bench   string
-		Figures []struct {
-			Name, Goal      string
-			Value           float64
-			Holds           bool
-			Least, Greatest float64
-		}
-	}
-	if err := json.Unmarshal(text, &read); err != nil {
-		t.Fatal(err)
-	}
-	if len(read.Figures) != 3 || read.Bench != "worker" || read.Figures[0].Value != 2 || !read.Figures[0].Holds || read.Figures[0].Greatest != 4 {
-		t.Errorf("%+v", read)
-	}
-	picture, err := os.ReadFile(filepath.Join(dir, "worker.svg"))
-	if err != nil || strings.Count(string(picture), "<line") != 2 {
-		t.Errorf("the picture has %d goals, %v", strings.Count(string(picture), "<line"), err)
-	}
-}
-
-func TestAPageKeepsWhatIsAroundTheTables(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("before\n"+begin+"old\n"+end+"\nafter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := Publish(page, head(), rows); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "before\n" + begin + "![What has a goal](page.svg)\n\n" + Markdown(head(), rows) + end + "\nafter\n"; string(text) != want {
-		t.Errorf("%s", text)
-	}
-	if _, err := os.Stat(strings.TrimSuffix(page, "md") + "svg"); err != nil {
-		t.Error(err)
-	}
-	for _, bad := range []string{"", begin, "before " + end} {
-		if _, err := Insert(bad, "tables"); err == nil {
-			t.Errorf("%q has a place", bad)
-		}
 	}
 }
