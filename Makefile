@@ -102,6 +102,15 @@ bench: deps ## Measure, and write bench/out/*.json, *.md and *.svg.
 bench-worker: deps ## Measure the worker beside llama.cpp's own programs, and write bench/out/worker.* (QUICK=1, UPDATE=1: docs).
 	go run ./test/bench/worker/cmd $(if $(QUICK),--quick) $(if $(UPDATE),--update)
 
+.PHONY: bench-router
+bench-router: deps ## Measure the router beside Envoy and vLLM's router, and write bench/out/router.* (QUICK=1, UPDATE=1: docs).
+	@mkdir -p bin && go build -o bin/bench-router ./test/bench/router/cmd
+	bin/bench-router $(if $(QUICK),--quick) $(if $(UPDATE),--update)
+
+.PHONY: bench-placement
+bench-placement: ## Replay a trace on a virtual clock, placed by the router and by its peers' rules, and write bench/out/placement.* (TRACE=FILE, UPDATE=1: docs).
+	go run ./test/bench/placement/cmd --trace '$(TRACE)' $(if $(UPDATE),--update)
+
 ##@ Cluster
 
 .PHONY: cluster

@@ -23,6 +23,13 @@ const (
 	HeaderRequestID = "X-Request-Id"
 	// HeaderWorker names the pod that answered.
 	HeaderWorker = "X-Ringfleet-Worker"
+	// HeaderReason says why that one, in milliseconds.
+	HeaderReason = "X-Ringfleet-Reason"
+	// HeaderTier and HeaderTenant name the class of a request and whose it is, where an InferenceRouter trusts them.
+	HeaderTier   = "X-Ringfleet-Tier"
+	HeaderTenant = "X-Ringfleet-Tenant"
+	// HeaderTimeout is how many seconds a client waits for an answer, as OpenAI's libraries send it.
+	HeaderTimeout = "X-Stainless-Timeout"
 	// HeaderSession is a client's name for a conversation: turns with the same value meet the same worker.
 	HeaderSession = "X-Session-Id"
 )

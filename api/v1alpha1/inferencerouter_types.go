@@ -34,8 +34,10 @@ type InferenceRouter struct {
 	Status InferenceRouterStatus `json:"status,omitzero"`
 }
 
-// InferenceRouterSpec says how a namespace's models are served. Routers follow changes of heartbeat, ring and timeouts
-// without a restart.
+// InferenceRouterSpec says how a namespace's models are served. Routers follow every change but those of image, service
+// and drainTimeoutSeconds without a restart.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.defaultTier) || self.defaultTier == ” || (has(self.tiers) && self.tiers.exists(t, t.name == self.defaultTier))",message="defaultTier must be the name of one of tiers"
 type InferenceRouterSpec struct {
 	// replicas is the number of router pods. Any number agree on where a conversation goes.
 	// +optional
@@ -60,10 +62,56 @@ type InferenceRouterSpec struct {
 	// +kubebuilder:default={intervalMilliseconds: 1000, timeoutMilliseconds: 500}
 	Heartbeat Heartbeat `json:"heartbeat,omitzero"`
 
+	// tls serves clients over TLS. Without it they are served without.
+	// +optional
+	TLS *RouterTLS `json:"tls,omitempty"`
+
 	// ring says how keys are spread over workers.
 	// +optional
 	// +kubebuilder:default={}
 	Ring Ring `json:"ring,omitzero"`
+
+	// placement says which worker a request goes to.
+	// +optional
+	// +kubebuilder:default={}
+	Placement Placement `json:"placement,omitzero"`
+
+	// resume says whether an answer that streams goes on at another worker when its own is lost.
+	// +optional
+	// +kubebuilder:default=Enabled
+	Resume ResumeMode `json:"resume,omitempty"`
+
+	// auth says who a client is taken for.
+	// +optional
+	// +kubebuilder:default={}
+	Auth Auth `json:"auth,omitzero"`
+
+	// tiers are the classes of requests, by their names. Without any there is one of priority 0 that queues.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Tiers []Tier `json:"tiers,omitempty"`
+
+	// defaultTier is the tier of requests that name none. By default it is the one with the least priority.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	DefaultTier string `json:"defaultTier,omitempty"`
+
+	// admission says from which use of the KV cache on requests wait or are refused.
+	// +optional
+	// +kubebuilder:default={admitPercent: 90, refusePercent: 95}
+	Admission Admission `json:"admission,omitzero"`
+
+	// queue bounds the requests that wait for room, for each model and router.
+	// +optional
+	// +kubebuilder:default={}
+	Queue Queue `json:"queue,omitzero"`
+
+	// hold bounds the requests that wait for a model without workers, for each model and router.
+	// +optional
+	// +kubebuilder:default={}
+	Hold Hold `json:"hold,omitzero"`
 
 	// timeouts bound how long a request may wait for its worker.
 	// +optional
@@ -97,6 +145,15 @@ type RouterService struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// RouterTLS is the certificate that clients see.
+type RouterTLS struct {
+	// secretName is the Secret of type kubernetes.io/tls with the certificate. Routers follow its changes without a restart.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	SecretName string `json:"secretName"`
 }
 
 // Heartbeat says when a worker counts as lost and when as back. No report within interval and timeout is a failure, and
@@ -141,6 +198,157 @@ type Ring struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	VirtualNodes int32 `json:"virtualNodes,omitempty"`
+
+	// maxLoadPercent is the most requests that a worker may have, in per cent of the mean of the model's workers. A request
+	// whose worker has as many goes to another. Less spreads load more evenly and keeps fewer conversations at their cache.
+	// +optional
+	// +kubebuilder:default=125
+	// +kubebuilder:validation:Minimum=100
+	// +kubebuilder:validation:Maximum=1000
+	MaxLoadPercent int32 `json:"maxLoadPercent,omitempty"`
+}
+
+// Placement says which worker a request goes to.
+type Placement struct {
+	// policy chooses among the workers that may take a request: LeastPredictedTTFT the one with the least time to the first
+	// token, by its queue, its speed and what it has cached; ConsistentHash the first on the ring's walk from the
+	// conversation's key; LeastLoaded the one with the fewest requests; RoundRobin one after the other.
+	// +optional
+	// +kubebuilder:default=LeastPredictedTTFT
+	Policy PlacementPolicy `json:"policy,omitempty"`
+}
+
+// PlacementPolicy is the name of a policy.
+//
+// +kubebuilder:validation:Enum=LeastPredictedTTFT;ConsistentHash;LeastLoaded;RoundRobin
+type PlacementPolicy string
+
+// The policies.
+const (
+	PlacementLeastPredictedTTFT PlacementPolicy = "LeastPredictedTTFT"
+	PlacementConsistentHash     PlacementPolicy = "ConsistentHash"
+	PlacementLeastLoaded        PlacementPolicy = "LeastLoaded"
+	PlacementRoundRobin         PlacementPolicy = "RoundRobin"
+)
+
+// ResumeMode says whether answers go on at another worker.
+//
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type ResumeMode string
+
+// The modes.
+const (
+	ResumeEnabled  ResumeMode = "Enabled"
+	ResumeDisabled ResumeMode = "Disabled"
+)
+
+// Auth says who a client is taken for.
+type Auth struct {
+	// mode None takes all clients for one tenant of the default tier. TrustedHeaders believes the headers
+	// X-Ringfleet-Tier and X-Ringfleet-Tenant: use it only behind a gateway that sets or removes them.
+	// +optional
+	// +kubebuilder:default=None
+	Mode AuthMode `json:"mode,omitempty"`
+}
+
+// AuthMode is how a router knows its clients.
+//
+// +kubebuilder:validation:Enum=None;TrustedHeaders
+type AuthMode string
+
+// The modes.
+const (
+	AuthNone           AuthMode = "None"
+	AuthTrustedHeaders AuthMode = "TrustedHeaders"
+)
+
+// Tier is a class of requests.
+type Tier struct {
+	// name of the tier.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// priority: requests that wait start in the order of their priorities, the greatest first, and workers preempt those
+	// of a smaller one first.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000
+	// +kubebuilder:validation:Maximum=1000
+	Priority *int32 `json:"priority,omitempty"`
+
+	// whenBusy says what happens from admission.admitPercent on: First enters all the same, Queue waits, Refuse is refused
+	// with status 429. From admission.refusePercent on First waits too.
+	// +optional
+	// +kubebuilder:default=Queue
+	WhenBusy WhenBusy `json:"whenBusy,omitempty"`
+
+	// maxQueueSeconds is how long a request may wait for room before it is refused with status 429.
+	// +optional
+	// +kubebuilder:default=30
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	MaxQueueSeconds *int32 `json:"maxQueueSeconds,omitempty"`
+}
+
+// WhenBusy is what a tier's requests do on a busy model.
+//
+// +kubebuilder:validation:Enum=First;Queue;Refuse
+type WhenBusy string
+
+// What they may do.
+const (
+	WhenBusyFirst  WhenBusy = "First"
+	WhenBusyQueue  WhenBusy = "Queue"
+	WhenBusyRefuse WhenBusy = "Refuse"
+)
+
+// Admission says from which use of the KV cache on, as the mean of a model's workers, requests wait or are refused.
+//
+// +kubebuilder:validation:XValidation:rule="self.admitPercent <= self.refusePercent",message="admission.admitPercent must be less than or equal to admission.refusePercent"
+type Admission struct {
+	// admitPercent is where each tier's whenBusy begins to count.
+	// +optional
+	// +kubebuilder:default=90
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	AdmitPercent int32 `json:"admitPercent,omitempty"`
+
+	// refusePercent is where nobody enters any more: tiers that would enter wait, and those that would wait do.
+	// +optional
+	// +kubebuilder:default=95
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	RefusePercent int32 `json:"refusePercent,omitempty"`
+}
+
+// Queue bounds the requests that wait for room.
+type Queue struct {
+	// maxRequests is how many may wait. What comes then is refused with status 429.
+	// +optional
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	MaxRequests *int32 `json:"maxRequests,omitempty"`
+}
+
+// Hold bounds the requests that wait for a model without workers.
+type Hold struct {
+	// maxRequests is how many may wait. What comes then gets status 503.
+	// +optional
+	// +kubebuilder:default=1000
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	MaxRequests *int32 `json:"maxRequests,omitempty"`
+
+	// maxSeconds is how long one may wait. Most clients give up after 600 seconds.
+	// +optional
+	// +kubebuilder:default=570
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3600
+	MaxSeconds *int32 `json:"maxSeconds,omitempty"`
 }
 
 // Timeouts bound how long a request may wait for its worker. There is no limit on the whole: a stream that moves goes on.

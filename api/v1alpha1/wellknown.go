@@ -56,6 +56,8 @@ const (
 	SecretRouterTLS = "ringfleet-router-tls"
 	// TLSDir is where a pod finds its Secret: tls.crt, tls.key, ca.crt.
 	TLSDir = "/etc/ringfleet/tls"
+	// ClientTLSDir is where a router finds the certificate that clients see: tls.crt, tls.key.
+	ClientTLSDir = "/etc/ringfleet/client-tls"
 )
 
 // Places of weights in a worker's pod.

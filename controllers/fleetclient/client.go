@@ -158,13 +158,9 @@ type look struct {
 func (c *Client) join(name string) (*look, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, fmt.Errorf("ask the routers of namespace %s: the client is closed", name)
-	}
-	n, ok := c.namespaces[name]
-	if !ok {
-		n = &namespace{name: name, credential: c.credential, conns: map[string]*conn{}, failing: map[string]time.Time{}}
-		c.namespaces[name] = n
+	n, err := c.namespace(name)
+	if err != nil {
+		return nil, err
 	}
 	if l := n.last; l != nil {
 		select {
@@ -186,6 +182,19 @@ func (c *Client) join(name string) (*look, error) {
 		l.ended = c.clock.Now()
 	}()
 	return l, nil
+}
+
+// namespace returns what is kept of a namespace. The caller holds the lock.
+func (c *Client) namespace(name string) (*namespace, error) {
+	if c.closed {
+		return nil, fmt.Errorf("ask the routers of namespace %s: the client is closed", name)
+	}
+	n, ok := c.namespaces[name]
+	if !ok {
+		n = &namespace{name: name, credential: c.credential, conns: map[string]*conn{}, failing: map[string]time.Time{}}
+		c.namespaces[name] = n
+	}
+	return n, nil
 }
 
 // ask asks every router once, and then the workers that none of them has a report of. One look of a namespace runs at a

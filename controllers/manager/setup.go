@@ -15,6 +15,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/autoscaler"
 	"github.com/ringfleet/ringfleet/controllers/fleetclient"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel"
 	"github.com/ringfleet/ringfleet/controllers/inferencerouter"
@@ -25,7 +26,7 @@ import (
 )
 
 // setUp adds the controllers to mgr. Call stop when mgr has ended.
-func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err error) {
+func setUp(mgr ctrl.Manager, o Options, c clock.WithTicker) (stop func(), err error) {
 	secrets, err := newSecrets(mgr, o)
 	if err != nil {
 		return nil, err
@@ -61,6 +62,7 @@ func setUp(mgr ctrl.Manager, o Options, c clock.PassiveClock) (stop func(), err 
 			Client: set.CountPods(mgr.GetClient()), Live: mgr.GetAPIReader(), Routers: fleetView{fleet}, Events: recorder, Clock: c,
 			WorkerImage: o.WorkerImage, WorkerCUDAImage: o.WorkerCUDAImage, PullPolicy: corev1.PullPolicy(o.PullPolicy), Concurrency: parallel,
 		}).SetupWithManager(mgr),
+		(&autoscaler.Waker{Client: mgr.GetClient(), Routers: fleet, Events: recorder, Clock: c}).SetupWithManager(mgr),
 		(&workerpool.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 	)
 	if err != nil {

@@ -37,7 +37,10 @@ type Only struct {
 var Pure = []Only{
 	{"router/ring", nil},
 	{"router/openai", nil},
+	{"router/prefix", nil},
 	{"router/placement", []string{"router/ring", "router/prefix"}},
+	{"router/admission", nil},
+	{"router/queue", []string{"router/admission"}},
 	{"api/modelfile", nil},
 	{"api/memoryplan", []string{"api/modelfile"}},
 	{"worker/engine", nil},
@@ -64,7 +67,7 @@ var Pure = []Only{
 var NoClock = []string{
 	"api/identity",
 	"router/ring", "router/placement", "router/openai", "router/heartbeat", "router/upstream", "router/gateway",
-	"router/discovery", "router/metrics", "router/server",
+	"router/discovery", "router/metrics", "router/server", "router/prefix", "router/admission", "router/queue", "router/tracing",
 	"api/modelfile", "api/memoryplan",
 	"worker/sampling", "worker/weights", "worker/scheduler", "worker/engine", "worker/engine/llamacpp", "worker/engine/sim",
 	"worker/weights/egress", "worker/weights/cache", "worker/weights/source", "worker/weights/fetch",
@@ -73,6 +76,7 @@ var NoClock = []string{
 	"controllers/conditions", "controllers/names", "controllers/step", "controllers/metrics", "controllers/manager",
 	"controllers/inferencemodel", "controllers/inferencemodel/desired", "controllers/inferencerouter",
 	"controllers/inferencerouter/desired", "controllers/workerpool", "controllers/fleetclient", "controllers/pki",
+	"controllers/autoscaler",
 	"cli/command",
 }
 

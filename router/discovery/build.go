@@ -169,9 +169,45 @@ func settings(r *v1alpha1.InferenceRouter) Settings {
 	override(&s.Heartbeat.FailuresToDrop, h.FailuresToDrop, 1)
 	override(&s.Heartbeat.SuccessesToAdmit, h.SuccessesToAdmit, 1)
 	override(&s.VirtualNodes, r.Spec.Ring.VirtualNodes, 1)
+	override(&s.MaxLoadPercent, r.Spec.Ring.MaxLoadPercent, 1)
+	s.Policy = string(cmp.Or(r.Spec.Placement.Policy, v1alpha1.PlacementPolicy(s.Policy)))
+	s.Resume = r.Spec.Resume != v1alpha1.ResumeDisabled
+	s.TrustHeaders = r.Spec.Auth.Mode == v1alpha1.AuthTrustedHeaders
+	tiers(&s, r)
+	a := &s.Admission
+	override(&a.AdmitPercent, r.Spec.Admission.AdmitPercent, 1)
+	override(&a.RefusePercent, r.Spec.Admission.RefusePercent, 1)
+	a.MaxQueued = int(deref(r.Spec.Queue.MaxRequests, int32(a.MaxQueued)))
+	a.MaxHeld = int(deref(r.Spec.Hold.MaxRequests, int32(a.MaxHeld)))
+	a.MaxHold = time.Duration(deref(r.Spec.Hold.MaxSeconds, int32(a.MaxHold/time.Second))) * time.Second
 	override(&s.FirstByte, r.Spec.Timeouts.FirstByteSeconds, time.Second)
 	override(&s.Idle, r.Spec.Timeouts.IdleSeconds, time.Second)
 	return s
+}
+
+// tiers reads the tiers. Requests that name none have the one with the least priority unless another is named.
+func tiers(s *Settings, r *v1alpha1.InferenceRouter) {
+	if len(r.Spec.Tiers) == 0 {
+		return
+	}
+	s.Tiers = nil
+	for _, t := range r.Spec.Tiers {
+		s.Tiers = append(s.Tiers, Tier{
+			Name: t.Name, Priority: deref(t.Priority, 0), WhenBusy: string(cmp.Or(t.WhenBusy, v1alpha1.WhenBusyQueue)),
+			MaxQueue: time.Duration(deref(t.MaxQueueSeconds, 30)) * time.Second,
+		})
+	}
+	slices.SortFunc(s.Tiers, func(a, b Tier) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	s.DefaultTier = cmp.Or(r.Spec.DefaultTier, s.Tiers[len(s.Tiers)-1].Name)
+}
+
+func deref(p *int32, otherwise int32) int32 {
+	if p == nil {
+		return otherwise
+	}
+	return *p
 }
 
 func override[T ~int | ~int64](to *T, value int32, unit T) {

@@ -295,13 +295,50 @@ var means = map[string]struct {
 				Heartbeat: v1alpha1.Heartbeat{IntervalMilliseconds: 200, TimeoutMilliseconds: 100, FailuresToDrop: 5, SuccessesToAdmit: 4},
 				Ring:      v1alpha1.Ring{VirtualNodes: 40},
 				Timeouts:  v1alpha1.Timeouts{FirstByteSeconds: 7, IdleSeconds: 8},
+				Placement: v1alpha1.Placement{Policy: v1alpha1.PlacementConsistentHash},
+				Resume:    v1alpha1.ResumeDisabled,
+				Auth:      v1alpha1.Auth{Mode: v1alpha1.AuthTrustedHeaders},
+				Admission: v1alpha1.Admission{AdmitPercent: 50, RefusePercent: 60},
+				Queue:     v1alpha1.Queue{MaxRequests: new(int32(5))},
+				Hold:      v1alpha1.Hold{MaxRequests: new(int32(6)), MaxSeconds: new(int32(9))},
 			}}
+			o.router.Spec.Ring.MaxLoadPercent = 200
 		},
 		func(s *State) {
 			s.Settings = Settings{
 				Heartbeat:    Heartbeat{200 * time.Millisecond, 100 * time.Millisecond, 5, 4},
-				VirtualNodes: 40, FirstByte: 7 * time.Second, Idle: 8 * time.Second,
+				VirtualNodes: 40, MaxLoadPercent: 200, Policy: "ConsistentHash", TrustHeaders: true,
+				Tiers: DefaultSettings().Tiers, DefaultTier: "default",
+				Admission: Admission{AdmitPercent: 50, RefusePercent: 60, MaxQueued: 5, MaxHeld: 6, MaxHold: 9 * time.Second},
+				FirstByte: 7 * time.Second, Idle: 8 * time.Second,
 			}
+		},
+	},
+	"tiers are by falling priority, and the least is for those that name none": {
+		func(o *objects) {
+			o.router = &v1alpha1.InferenceRouter{Spec: v1alpha1.InferenceRouterSpec{Tiers: []v1alpha1.Tier{
+				{Name: "free", WhenBusy: v1alpha1.WhenBusyRefuse}, {Name: "gold", Priority: new(int32(9)), MaxQueueSeconds: new(int32(7))},
+			}}}
+		},
+		func(s *State) {
+			s.Settings.Tiers = []Tier{
+				{Name: "gold", Priority: 9, WhenBusy: "Queue", MaxQueue: 7 * time.Second},
+				{Name: "free", WhenBusy: "Refuse", MaxQueue: 30 * time.Second},
+			}
+			s.Settings.DefaultTier = "free"
+		},
+	},
+	"a default tier that is named holds": {
+		func(o *objects) {
+			o.router = &v1alpha1.InferenceRouter{Spec: v1alpha1.InferenceRouterSpec{
+				Tiers: []v1alpha1.Tier{{Name: "a"}, {Name: "b", Priority: new(int32(1))}}, DefaultTier: "b"}}
+		},
+		func(s *State) {
+			s.Settings.Tiers = []Tier{
+				{Name: "b", Priority: 1, WhenBusy: "Queue", MaxQueue: 30 * time.Second},
+				{Name: "a", WhenBusy: "Queue", MaxQueue: 30 * time.Second},
+			}
+			s.Settings.DefaultTier = "b"
 		},
 	},
 	"numbers that the router leaves out keep their defaults": {

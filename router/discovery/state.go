@@ -4,7 +4,11 @@
 // the API server is away, and never judges whether a candidate is alive: package heartbeat does.
 package discovery
 
-import "time"
+import (
+	"time"
+
+	"github.com/ringfleet/ringfleet/api/v1alpha1"
+)
 
 // State is everything that the router takes from the cluster, at one moment.
 type State struct {
@@ -42,8 +46,37 @@ type Candidate struct {
 type Settings struct {
 	Heartbeat    Heartbeat
 	VirtualNodes int
+	// MaxLoadPercent is the most requests that a worker may have, in per cent of the mean; Policy chooses a worker.
+	MaxLoadPercent int
+	Policy         string
+	// Resume lets answers go on at another worker.
+	Resume bool
+	// TrustHeaders believes what a request says of its tier and tenant. Tiers are by falling priority, then by name; there
+	// is at least one, and DefaultTier is one of them.
+	TrustHeaders bool
+	Tiers        []Tier
+	DefaultTier  string
+	Admission    Admission
 	// FirstByte is how long a worker may take until the first token, Idle how long between two.
 	FirstByte, Idle time.Duration
+}
+
+// Tier is a class of requests.
+type Tier struct {
+	Name     string
+	Priority int32
+	// WhenBusy is First, Queue or Refuse.
+	WhenBusy string
+	MaxQueue time.Duration
+}
+
+// Admission says when requests wait, and how many may.
+type Admission struct {
+	// AdmitPercent and RefusePercent are uses of the KV cache.
+	AdmitPercent, RefusePercent int
+	// MaxQueued may wait for room, MaxHeld for any worker, MaxHold long: of each model.
+	MaxQueued, MaxHeld int
+	MaxHold            time.Duration
 }
 
 // Heartbeat says when a worker counts as lost and when as back.
@@ -58,8 +91,17 @@ func DefaultSettings() Settings {
 		Heartbeat: Heartbeat{
 			Interval: time.Second, Timeout: 500 * time.Millisecond, FailuresToDrop: 3, SuccessesToAdmit: 2,
 		},
-		VirtualNodes: 150,
-		FirstByte:    120 * time.Second,
-		Idle:         60 * time.Second,
+		VirtualNodes:   150,
+		MaxLoadPercent: 125,
+		Policy:         string(v1alpha1.PlacementLeastPredictedTTFT),
+		Resume:         true,
+		Tiers:          []Tier{{Name: defaultTier, WhenBusy: string(v1alpha1.WhenBusyQueue), MaxQueue: 30 * time.Second}},
+		DefaultTier:    defaultTier,
+		Admission:      Admission{AdmitPercent: 90, RefusePercent: 95, MaxQueued: 1000, MaxHeld: 1000, MaxHold: 570 * time.Second},
+		FirstByte:      120 * time.Second,
+		Idle:           60 * time.Second,
 	}
 }
+
+// defaultTier is the tier of an InferenceRouter that names none.
+const defaultTier = "default"

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync"
@@ -220,7 +221,7 @@ func TestTheFirstStateIsCompleteAndChangesFollow(t *testing.T) {
 	a.put("inferencerouters", r)
 	until(t, states, "has 40 virtual nodes", func(s State) bool { return s.Settings.VirtualNodes == 40 })
 	a.remove("inferencerouters", "default")
-	until(t, states, "has the defaults", func(s State) bool { return s.Settings == DefaultSettings() })
+	until(t, states, "has the defaults", func(s State) bool { return reflect.DeepEqual(s.Settings, DefaultSettings()) })
 	a.remove("inferencemodels", "smollm2")
 	until(t, states, "has no model", func(s State) bool { return len(s.Models) == 0 })
 }

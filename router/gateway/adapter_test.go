@@ -17,7 +17,7 @@ func adapted(plays ...play) *rig {
 	r.SetState(NewState([]Model{
 		{UID: "u1", Name: "org/m", ServedNames: []string{"org/m", "m", "org/tuned"}, Adapters: []string{"org/tuned"}, Created: time.Unix(7, 0)},
 		{UID: "u2", Name: "alone", ServedNames: []string{"alone"}, Adapters: []string{"alone"}},
-	}, time.Minute, time.Minute))
+	}, Settings{FirstByte: time.Minute, Idle: time.Minute}))
 	return r
 }
 

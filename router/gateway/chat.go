@@ -31,7 +31,10 @@ func (x *exchange) chat() error {
 	x.choices = int(req.Choices)
 	call := &Call{
 		ModelUID: m.UID, Adapter: m.adapter, RequestID: x.id, Key: affinityKey(m.adapter, x.r.Header.Get(telemetry.HeaderSession), req),
-		FirstByte: s.firstByte, Idle: s.idle, Chat: req,
+		FirstByte: s.settings.FirstByte, Idle: s.settings.Idle, Chat: req,
+	}
+	if err := x.classify(s, call); err != nil {
+		return err
 	}
 	answer := &openai.Completion{
 		ID: "chatcmpl-" + x.h.random(), Model: req.Model, Created: x.began.Unix(), IncludeUsage: req.IncludeUsage,
@@ -54,43 +57,42 @@ func (x *exchange) find(name string) (served, *State, error) {
 	return m, s, nil
 }
 
-// collect answers with all choices at once. Until then the client has no byte, so that a worker which is lost in the
-// middle costs only time: the call is made once more, unless it has been already.
+// collect answers with all choices at once. Until then the client has no byte, so that an answer may begin anew when its
+// worker is lost in the middle and no other one can go on with it.
 func (x *exchange) collect(ctx context.Context, call *Call, answer *openai.Completion) error {
-	choices, attempts, err := x.gather(ctx, call)
-	var fault *Fault
-	if errors.As(err, &fault) && fault.Kind == Lost && attempts == 1 && ctx.Err() == nil {
+	stream, err := x.h.cfg.Generator.Generate(ctx, call)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	choices, err := x.gather(stream)
+	for errors.Is(err, ErrAgain) {
 		x.usage.Completion = 0
-		call.Tried = []string{x.worker}
-		choices, _, err = x.gather(ctx, call)
+		choices, err = x.gather(stream)
 	}
 	if err != nil {
 		return err
 	}
 	x.w.Header().Set(telemetry.HeaderWorker, x.worker)
+	x.w.Header().Set(telemetry.HeaderReason, stream.Reason())
 	return x.write(http.StatusOK, answer.AppendBody(nil, choices, x.usage))
 }
 
-// gather runs a call to its end, and says how many workers were asked; 0 where none began to answer.
-func (x *exchange) gather(ctx context.Context, call *Call) (choices []openai.Choice, attempts int, err error) {
-	stream, err := x.h.cfg.Generator.Generate(ctx, call)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer stream.Close()
+// gather reads a stream to its end.
+func (x *exchange) gather(stream Stream) (choices []openai.Choice, err error) {
 	all := make([]gathered, x.choices)
 	x.ended = 0
 	held := 0
 	for x.ended < len(all) {
 		event, err := x.next(stream)
 		if err != nil {
-			return nil, stream.Attempts(), err
+			return nil, err
 		}
 		if int(event.Delta.Choice) >= len(all) {
-			return nil, stream.Attempts(), &Fault{Kind: Lost, Worker: x.worker, Err: errChoice}
+			return nil, &Fault{Kind: Lost, Worker: x.worker, Err: errChoice}
 		}
 		if held += size(&event.Delta); held > maxGathered {
-			return nil, stream.Attempts(), &Fault{Kind: Invalid, Worker: x.worker, Param: "stream", Message: fmt.Sprintf(
+			return nil, &Fault{Kind: Invalid, Worker: x.worker, Param: "stream", Message: fmt.Sprintf(
 				"The answer has more than %d MiB. Ask for it with stream: true, or for fewer tokens, choices or top_logprobs.", maxGathered>>20)}
 		}
 		all[event.Delta.Choice].add(&event)
@@ -98,13 +100,13 @@ func (x *exchange) gather(ctx context.Context, call *Call) (choices []openai.Cho
 	for i := range all {
 		choices = append(choices, all[i].choice())
 	}
-	return choices, stream.Attempts(), nil
+	return choices, nil
 }
 
 // next waits for the next event and takes its figures.
 func (x *exchange) next(s Stream) (Event, error) {
-	x.worker = s.Worker()
 	event, err := s.Next()
+	x.worker, x.resumes = s.Worker(), s.Resumes()
 	if err != nil {
 		return Event{}, err
 	}
@@ -143,7 +145,7 @@ func (x *exchange) settle(u openai.Usage) {
 
 // stream answers with an event for each piece of a choice.
 func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *Call, answer *openai.Completion) error {
-	x.events = newEvents(x.h.cfg.Clock, x.w, x.rc, cancel)
+	x.events = newEvents(x.h.cfg.Clock, x.w, x.rc, cancel, func() string { return x.h.cfg.Generator.Waits(call.ModelUID) })
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
 	if err != nil {
 		return err
@@ -171,6 +173,7 @@ func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *
 		if !headed {
 			headed = true
 			x.events.header(telemetry.HeaderWorker, x.worker)
+			x.events.header(telemetry.HeaderReason, stream.Reason())
 		}
 		if !begun[choice] {
 			begun[choice] = true

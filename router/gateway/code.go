@@ -71,6 +71,7 @@ func code(err error) answer {
 func codeOfRequest(err error) (answer, bool) {
 	var model *unknownModelError
 	var path *unknownPathError
+	var tier *unknownTierError
 	var method *wrongMethodError
 	var large *tooLargeError
 	invalid := func(status int, outcome Outcome, code, message string) (answer, bool) {
@@ -81,6 +82,8 @@ func codeOfRequest(err error) (answer, bool) {
 		a, _ := invalid(http.StatusNotFound, OutcomeNotFound, "model_not_found", model.Error())
 		a.object.Param = "model"
 		return a, true
+	case errors.As(err, &tier):
+		return invalid(http.StatusBadRequest, OutcomeInvalid, "unknown_tier", tier.Error())
 	case errors.As(err, &path):
 		return invalid(http.StatusNotFound, OutcomeNotFound, "unknown_url", path.Error())
 	case errors.As(err, &method):
@@ -127,6 +130,9 @@ func (f *Fault) code() answer {
 	case TooLarge:
 		a = refuse(http.StatusRequestEntityTooLarge, OutcomeInvalid, openai.InvalidRequest, "request_too_large",
 			"The request is larger than a worker takes.")
+	case Quarantined:
+		a = refuse(http.StatusBadRequest, OutcomeUpstream, openai.InvalidRequest, "request_quarantined",
+			"Two workers were lost while they worked on this very request; it is not tried again for a while.")
 	case SlowReader:
 		a = refuse(http.StatusRequestTimeout, OutcomeCancelled, openai.InvalidRequest, "slow_reader",
 			"The answer was taken too slowly: more of it lay unread than the worker keeps.")
@@ -142,6 +148,9 @@ func (f *Fault) code() answer {
 	}
 	if f.Message != "" {
 		a.object.Message = f.Message
+	}
+	if f.Code != "" {
+		a.object.Code = f.Code
 	}
 	if f.RetryAfter > 0 && a.retryAfter > 0 {
 		a.retryAfter = f.RetryAfter

@@ -11,8 +11,8 @@ import (
 type Embeddings struct {
 	Vectors      [][]float32
 	PromptTokens uint32
-	// Worker is the pod that made them.
-	Worker string
+	// Worker is the pod that made them, Reason why it was chosen.
+	Worker, Reason string
 }
 
 // errAdapterEmbeds: workers make embeddings by the model itself only.
@@ -46,7 +46,10 @@ func (x *exchange) embed() error {
 		return errAdapterEmbeds
 	}
 	call := &Call{
-		ModelUID: m.UID, RequestID: x.id, Key: embeddingKey(x.r.Header.Get(telemetry.HeaderSession), req), FirstByte: s.firstByte, Embedding: req,
+		ModelUID: m.UID, RequestID: x.id, Key: embeddingKey(x.r.Header.Get(telemetry.HeaderSession), req), FirstByte: s.settings.FirstByte, Embedding: req,
+	}
+	if err := x.classify(s, call); err != nil {
+		return err
 	}
 	asked := x.held
 	if err = x.hold(asked + answerBytes(len(req.Inputs))); err != nil {
@@ -92,6 +95,7 @@ const writtenBytes = 64 << 10
 // the end, since a slow client may take long.
 func (x *exchange) vectors(out *Embeddings, req *openai.EmbeddingRequest) error {
 	x.w.Header().Set(telemetry.HeaderWorker, out.Worker)
+	x.w.Header().Set(telemetry.HeaderReason, out.Reason)
 	x.head(http.StatusOK)
 	buf := openai.AppendEmbeddingsHead(make([]byte, 0, writtenBytes+writtenBytes/2))
 	for i, v := range out.Vectors {

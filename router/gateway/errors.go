@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ringfleet/ringfleet/api/telemetry"
 )
 
 // Errors that the process around the handler causes.
 var (
 	// ErrShutdown is the cause with which the process ends the contexts of requests that outlive its drain.
 	ErrShutdown = errors.New("gateway: the router is going away")
+	// ErrAgain says that an answer begins anew at another worker.
+	ErrAgain = errors.New("gateway: the answer begins anew")
 	// ErrNotSynced says that the router doesn't know yet which models there are.
 	ErrNotSynced = errors.New("gateway: the models are not known yet")
 )
@@ -46,6 +50,8 @@ const (
 	TooLarge
 	// Lost: the worker failed or went away.
 	Lost
+	// Quarantined: two workers were lost while they worked on this very request.
+	Quarantined
 	// SlowReader: the client took the answer too slowly.
 	SlowReader
 	// NoFirstByte and Silent: the worker took too long for the first text, or between two.
@@ -56,6 +62,8 @@ const (
 // Fault is why a call has no answer, or only part of one.
 type Fault struct {
 	Kind Kind
+	// Code is a word for programs; empty leaves it to the kind.
+	Code string
 	// Message is a sentence for the client; it may be empty.
 	Message string
 	Param   string
@@ -96,6 +104,20 @@ func (e *unknownModelError) Error() string {
 		hint = " Did you mean " + strings.Join(e.near, " or ") + "?"
 	}
 	return fmt.Sprintf("There is no model %q.%s GET /v1/models lists all.", clip(e.name), hint)
+}
+
+// unknownTierError says that there is no tier of a name, and which there are.
+type unknownTierError struct {
+	name  string
+	tiers []Tier
+}
+
+func (e *unknownTierError) Error() string {
+	names := make([]string, len(e.tiers))
+	for i, t := range e.tiers {
+		names[i] = t.Name
+	}
+	return fmt.Sprintf("There is no tier %q. There are: %s. Header %s names one.", clip(e.name), strings.Join(names, ", "), telemetry.HeaderTier)
 }
 
 // unknownPathError says that nothing is served under a path.

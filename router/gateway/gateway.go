@@ -7,12 +7,14 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
 
 	"github.com/ringfleet/ringfleet/router/openai"
+	"github.com/ringfleet/ringfleet/router/tracing"
 )
 
 // Generator runs requests on workers.
@@ -22,15 +24,22 @@ type Generator interface {
 	Generate(ctx context.Context, c *Call) (Stream, error)
 	// Embed runs a call to its end; it may try another worker. Ending ctx ends the call. Errors are as Generate's.
 	Embed(ctx context.Context, c *Call) (*Embeddings, error)
+	// Waits says what a model's requests wait for while none of its workers takes any: one line for people. It is empty
+	// when one does.
+	Waits(modelUID string) string
 }
 
 // Stream is the output of one call.
 type Stream interface {
-	// Next waits for the next event. The last one is the finish of the last choice. Errors are of type *Fault, or ctx's.
+	// Next waits for the next event. The last one is the finish of the last choice. Errors are of type *Fault, or ctx's; for
+	// calls that are not streamed also ErrAgain: the answer begins anew, and what came before is void.
 	Next() (Event, error)
-	// Worker is the pod that answers, Attempts how many were asked, that one included.
+	// Worker is the pod that answers now, Reason why it was chosen, in one line of visible ASCII.
 	Worker() string
+	Reason() string
+	// Attempts is how many workers were asked, that one included, and Resumes how many went on with an answer.
 	Attempts() int
+	Resumes() int
 	// Close ends the call where it still runs.
 	Close()
 }
@@ -42,8 +51,12 @@ type Call struct {
 	RequestID string
 	// Adapter is the name of the model's adapter that is asked for; empty for the model itself.
 	Adapter string
-	// Tried are pods that were lost while they worked on this request. They are not asked again, and count as attempts.
-	Tried []string
+	// Tier is the class of the request, and Tenant whose it is, for fairness within a tier. Greater priorities go first.
+	Tier     string
+	Tenant   string
+	Priority int32
+	// Deadline is when the client gives up waiting for a first byte; zero when that is not known.
+	Deadline time.Time
 	// Key says which conversation this is: equal keys want the same worker.
 	Key []byte
 	// FirstByte is how long the first text, or the embeddings, may take, Idle how long any later text.
@@ -97,6 +110,9 @@ type Config struct {
 	// Measure begins the figures of a request to a model, or to "unknown".
 	Measure   func(model string) Measure
 	Generator Generator
+	// Trace begins the trace of a request by its headers, and returns its context and what ends the trace. Nil: there is
+	// none.
+	Trace func(ctx context.Context, h http.Header) (context.Context, func(tracing.Request))
 }
 
 // UnknownModel stands in figures for every name that no model has.

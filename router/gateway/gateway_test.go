@@ -32,13 +32,15 @@ type script struct {
 	calls []*Call
 	plays []play
 	embed func(context.Context, *Call) (*Embeddings, error)
+	waits atomic.Value // of string
 
 	streams []*playing
 }
 
 type play struct {
-	refuse error  // of Generate
-	steps  []step // of Next
+	refuse error           // of Generate
+	wait   <-chan struct{} // before it begins
+	steps  []step          // of Next
 
 	attempts int // 0 is 1
 }
@@ -59,9 +61,17 @@ func (s *script) Generate(ctx context.Context, c *Call) (Stream, error) {
 	if p.refuse != nil {
 		return nil, p.refuse
 	}
+	if p.wait != nil {
+		<-p.wait
+	}
 	stream := &playing{ctx: ctx, steps: p.steps, attempts: max(p.attempts, 1)}
 	s.streams = append(s.streams, stream)
 	return stream, nil
+}
+
+func (s *script) Waits(string) string {
+	w, _ := s.waits.Load().(string)
+	return w
 }
 
 func (s *script) Embed(ctx context.Context, c *Call) (*Embeddings, error) {
@@ -99,7 +109,9 @@ type playing struct {
 }
 
 func (p *playing) Worker() string { return "worker-0" }
+func (p *playing) Reason() string { return "policy=test" }
 func (p *playing) Attempts() int  { return p.attempts }
+func (p *playing) Resumes() int   { return 0 }
 func (p *playing) Close()         { p.closed.Store(true) }
 
 func (p *playing) Next() (Event, error) {
@@ -199,7 +211,7 @@ func newRig(c clock.WithDelayedExecution, plays ...play) *rig {
 		{UID: "u1", Name: "org/small-1.0", ServedNames: []string{"org/small-1.0", "small"}, Created: time.Unix(1_700_000_000, 0)},
 		{UID: "u2", Name: "smollm2", ServedNames: []string{"smollm2"}},
 		{UID: "u3", Name: "hf.co/a/b:Q4", ServedNames: []string{"hf.co/a/b:Q4"}},
-	}, 2*time.Minute, time.Minute))
+	}, Settings{FirstByte: 2 * time.Minute, Idle: time.Minute}))
 	return r
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/telemetry"
 	"github.com/ringfleet/ringfleet/router/openai"
+	"github.com/ringfleet/ringfleet/router/tracing"
 )
 
 // Paths of the API.
@@ -39,6 +40,8 @@ type exchange struct {
 
 	// For the log and the figures.
 	model, worker string
+	resumes       int
+	tier          string
 	adapter       string // empty: the model itself
 	status        int
 	outcome       Outcome
@@ -69,6 +72,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		x.windowForBody() // also where nobody reads it: the server itself does before it answers
 	}
+	traced := func(tracing.Request) {}
+	if h.cfg.Trace != nil {
+		var ctx context.Context
+		ctx, traced = h.cfg.Trace(r.Context(), r.Header)
+		if ctx != r.Context() {
+			x.r = r.WithContext(ctx)
+		}
+	}
 	if err := x.route(); err != nil {
 		x.fail(err)
 	}
@@ -77,6 +88,23 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	x.finish()
 	x.log()
+	traced(x.traced())
+}
+
+// traced is what a trace says of the request.
+func (x *exchange) traced() tracing.Request {
+	operation := "other"
+	switch x.r.URL.Path {
+	case pathChat:
+		operation = "chat"
+	case pathEmbeddings:
+		operation = "embeddings"
+	}
+	return tracing.Request{
+		Operation: operation, Model: x.model, Outcome: string(x.outcome), Error: x.outcome != OutcomeOK && x.outcome != OutcomeCancelled,
+		ID: x.id, Worker: x.worker, Tier: x.tier, Resumes: x.resumes, Status: x.status, FirstText: x.firstText,
+		PromptTokens: x.usage.Prompt, CachedTokens: x.usage.Cached, AnswerTokens: x.usage.Completion,
+	}
 }
 
 // requestID returns the client's own id where it is fit to be one, and otherwise makes one.
@@ -236,6 +264,12 @@ func (x *exchange) log() {
 	}
 	if x.why != "" {
 		attrs = append(attrs, slog.String("why", x.why))
+	}
+	if x.tier != "" {
+		attrs = append(attrs, slog.String("tier", x.tier))
+	}
+	if x.resumes > 0 {
+		attrs = append(attrs, slog.Int("resumes", x.resumes))
 	}
 	if x.adapter != "" {
 		attrs = append(attrs, slog.String("adapter", x.adapter))

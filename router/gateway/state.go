@@ -33,12 +33,29 @@ type State struct {
 	models map[string]served
 	list   []openai.Model // sorted by id
 
-	firstByte, idle time.Duration
+	settings Settings
 }
 
-// NewState returns the state with these models and these limits on waiting: for the first text, and between two.
-func NewState(models []Model, firstByte, idle time.Duration) *State {
-	s := &State{models: map[string]served{}, firstByte: firstByte, idle: idle}
+// Settings are what requests of all models have in common.
+type Settings struct {
+	// FirstByte is how long a worker may take until the first text, Idle how long between two.
+	FirstByte, Idle time.Duration
+	// Tiers are the classes of requests, DefaultTier the name of the one for those that name none.
+	Tiers       []Tier
+	DefaultTier string
+	// TrustHeaders believes what a request's headers say of its tier and tenant.
+	TrustHeaders bool
+}
+
+// Tier is a class of requests. Greater priorities go first.
+type Tier struct {
+	Name     string
+	Priority int32
+}
+
+// NewState returns the state with these models and settings.
+func NewState(models []Model, settings Settings) *State {
+	s := &State{models: map[string]served{}, settings: settings}
 	for _, m := range models {
 		for _, name := range m.ServedNames {
 			s.models[name] = m.as(name)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestNamesThatWereMeant(t *testing.T) {
-	s := NewState([]Model{{ServedNames: []string{"llama-3.2-1b", "llama-3.2-3b", "meta/llama-3.2-1b", "qwen3-8b", "gpt"}}}, 0, 0)
+	s := NewState([]Model{{ServedNames: []string{"llama-3.2-1b", "llama-3.2-3b", "meta/llama-3.2-1b", "qwen3-8b", "gpt"}}}, Settings{})
 	for name, want := range map[string][]string{
 		"llama-3.2-1b-instruct": {"llama-3.2-1b"},
 		"Qwen3-8B":              {"qwen3-8b"},

@@ -16,6 +16,9 @@ const (
 	writeWindow = 30 * time.Second
 	// keepAlive is the silence after which a comment is sent, so that nothing on the way takes the stream for dead.
 	keepAlive = 15 * time.Second
+	// While no worker takes the request, comments say what it waits for: the first after firstNote, more each nextNote.
+	firstNote = 2 * time.Second
+	nextNote  = 5 * time.Second
 )
 
 // events writes a response as server-sent events. The response begins with the first write, be it a comment: until then
@@ -23,22 +26,24 @@ const (
 type events struct {
 	clock  clock.WithDelayedExecution
 	cancel context.CancelFunc // called when the client takes nothing any more
+	waits  func() string      // what the request waits for while no worker takes it
 
 	mu    sync.Mutex // guards all below, and the response
 	w     http.ResponseWriter
 	rc    *http.ResponseController
 	begun bool
+	flows bool // an event was sent, not only comments
 	over  bool
 	last  time.Time
 	timer clock.Timer
 }
 
 // newEvents returns events of which nothing is sent yet. Close them before the handler returns.
-func newEvents(c clock.WithDelayedExecution, w http.ResponseWriter, rc *http.ResponseController, cancel context.CancelFunc) *events {
-	e := &events{clock: c, cancel: cancel, w: w, rc: rc, last: c.Now()}
+func newEvents(c clock.WithDelayedExecution, w http.ResponseWriter, rc *http.ResponseController, cancel context.CancelFunc, waits func() string) *events {
+	e := &events{clock: c, cancel: cancel, waits: waits, w: w, rc: rc, last: c.Now()}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.arm(keepAlive)
+	e.arm(firstNote)
 	return e
 }
 
@@ -61,6 +66,7 @@ func (e *events) header(name, value string) {
 func (e *events) send(b []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.flows = true
 	return e.write(b)
 }
 
@@ -94,18 +100,34 @@ func (e *events) write(b []byte) error {
 
 // idle sends a comment when nothing was sent for long enough, and looks again when that may be the case next.
 func (e *events) idle() {
+	note := e.waits()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
 		return
 	}
-	if silent := e.clock.Since(e.last); silent < keepAlive {
-		e.arm(keepAlive - silent)
+	comment, every := []byte(openai.KeepAlive), keepAlive
+	if note != "" && !e.flows {
+		comment, every = openai.AppendComment(nil, note), nextNote
+		if !e.begun {
+			every = firstNote
+		}
+	}
+	if left := every - e.clock.Since(e.last); left > 0 {
+		e.arm(e.soon(left))
 		return
 	}
-	if e.write([]byte(openai.KeepAlive)) == nil {
-		e.arm(keepAlive)
+	if e.write(comment) == nil {
+		e.arm(e.soon(every))
 	}
+}
+
+// soon is when to look again: until something flows, the request may begin to wait at any time.
+func (e *events) soon(d time.Duration) time.Duration {
+	if !e.flows {
+		return min(d, nextNote)
+	}
+	return d
 }
 
 // fail ends a response that has begun by an error event, and reports whether it had. Nothing is written after it.

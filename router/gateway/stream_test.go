@@ -106,23 +106,11 @@ func TestAnAnswerAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnAnswerAtOnceThatWasLostIsMadeOnceMore(t *testing.T) {
-	broken := play{steps: []step{accepted, text("Hi"), lost()}}
-	r := newRig(clock.RealClock{}, broken, says("Hello"))
+func TestAnAnswerAtOnceThatBeginsAnewHasNothingOfBefore(t *testing.T) {
+	again := step{err: ErrAgain}
+	r := newRig(clock.RealClock{}, play{steps: []step{accepted, text("Hi"), again, text("Hel"), text("lo"), finished}})
 	if w := r.do("POST", pathChat, ask); w.Code != 200 || !strings.Contains(w.Body.String(), `"content":"Hello"`) {
 		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	if tried := r.script.calls[1].Tried; len(tried) != 1 || tried[0] != "worker-0" {
-		t.Errorf("the second call says that %q were tried", tried)
-	}
-	r = newRig(clock.RealClock{}, broken, broken, says("Hello"))
-	if w := r.do("POST", pathChat, ask); w.Code != 502 || r.script.count() != 2 {
-		t.Errorf("%d after %d calls", w.Code, r.script.count())
-	}
-	broken.attempts = 2
-	r = newRig(clock.RealClock{}, broken, says("Hello"))
-	if w := r.do("POST", pathChat, ask); w.Code != 502 || r.script.count() != 1 {
-		t.Errorf("%d after %d calls, the first of which had asked two workers", w.Code, r.script.count())
 	}
 	if n := r.script.open(); n != 0 {
 		t.Errorf("%d streams are open", n)
@@ -143,8 +131,11 @@ func TestSilenceIsBrokenByComments(t *testing.T) {
 		}
 		responses <- resp
 	}()
+	for range 7 { // it looks again and again whether the request waits
+		awaitTimer(t, c)
+		c.Step(2 * time.Second)
+	}
 	awaitTimer(t, c)
-	c.Step(14 * time.Second)
 	c.Step(time.Second)
 	resp := <-responses
 	defer resp.Body.Close()
@@ -161,6 +152,40 @@ func TestSilenceIsBrokenByComments(t *testing.T) {
 	close(speak)
 	rest := readAll(t, in)
 	if !strings.Contains(rest, `"content":"Hi"`) || !strings.HasSuffix(rest, openai.Done) {
+		t.Errorf("rest %q", rest)
+	}
+}
+
+func TestARequestThatWaitsForAWorkerIsToldWhatFor(t *testing.T) {
+	c := testingclock.NewFakeClock(time.Now())
+	speak := make(chan struct{})
+	r := newRig(c, play{wait: speak, steps: []step{accepted, text("Hi"), finished}})
+	r.script.waits.Store("waiting for a worker: stage=loading percent=40")
+	url := r.serve(context.Background(), t)
+	responses := make(chan *http.Response, 1)
+	go func() {
+		resp, err := post(context.Background(), t, url, askStream)
+		if err != nil {
+			t.Error(err)
+		}
+		responses <- resp
+	}()
+	awaitTimer(t, c)
+	c.Step(firstNote)
+	resp := <-responses
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for range 2 {
+		for _, want := range []string{": waiting for a worker: stage=loading percent=40\n", "\n"} {
+			if line, err := in.ReadString('\n'); err != nil || line != want {
+				t.Fatalf("%q %v, want %q", line, err, want)
+			}
+		}
+		awaitTimer(t, c)
+		c.Step(nextNote)
+	}
+	close(speak)
+	if rest := readAll(t, in); !strings.Contains(rest, `"content":"Hi"`) || !strings.HasSuffix(rest, openai.Done) {
 		t.Errorf("rest %q", rest)
 	}
 }

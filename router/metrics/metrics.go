@@ -26,6 +26,15 @@ type Set struct {
 	CachedTokens    *prometheus.CounterVec   // …_cached_prompt_tokens_total{model}
 	AnswerTokens    *prometheus.CounterVec   // …_completion_tokens_total{model}
 	Retries         *prometheus.CounterVec   // …_retries_total{model}
+	Resumes         *prometheus.CounterVec   // …_resumes_total{model}
+	Ejections       *prometheus.CounterVec   // …_ejections_total{model}
+	Ejected         *prometheus.GaugeVec     // …_workers_ejected{model}
+	Anomalous       *prometheus.GaugeVec     // …_workers_anomalous{model,measure}
+	QueueWait       *prometheus.HistogramVec // …_queue_wait_seconds{model}
+	Queued          *prometheus.GaugeVec     // …_requests_queued{model}
+	Held            *prometheus.GaugeVec     // …_requests_held{model}
+	ExpectedCached  *prometheus.CounterVec   // …_expected_cached_prompt_tokens_total{model}
+	RingVersion     *prometheus.GaugeVec     // …_ring_version{model}
 	RingMembers     *prometheus.GaugeVec     // …_ring_members{model}
 	Candidates      *prometheus.GaugeVec     // …_ring_candidates{model}
 	Synced          prometheus.Gauge         // …_synced
@@ -54,6 +63,17 @@ func New() *Set {
 	s.CachedTokens = s.counter(prefix+"cached_prompt_tokens_total", "Those of them that were not computed again.", "model")
 	s.AnswerTokens = s.counter(prefix+"completion_tokens_total", "Tokens of answers.", "model")
 	s.Retries = s.counter(prefix+"retries_total", "Calls that were made again on another worker.", "model")
+	s.Resumes = s.counter(prefix+"resumes_total", "Answers that went on at another worker.", "model")
+	s.Ejections = s.counter(prefix+"ejections_total", "Times that a worker was passed over for a while, as too much failed there.", "model")
+	s.Ejected = s.gauge(prefix+"workers_ejected", "Workers that are passed over now.", "model")
+	s.Anomalous = s.gauge(prefix+"workers_anomalous", "Workers that are far from what they were or from the others, by measure.", "model", "measure")
+	s.QueueWait = s.histogram(prefix+"queue_wait_seconds", "From a request's admission to a worker for it.",
+		[]float64{.0001, .001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640})
+	s.Queued = s.gauge(prefix+"requests_queued", "Requests that wait for room.", "model")
+	s.Held = s.gauge(prefix+"requests_held", "Requests that wait for any worker.", "model")
+	s.ExpectedCached = s.counter(prefix+"expected_cached_prompt_tokens_total",
+		"Tokens of prompts that the chosen workers were thought to have cached; cached_prompt_tokens_total is what they had.", "model")
+	s.RingVersion = s.gauge(prefix+"ring_version", "The upper 48 bits of the ring's version: equal on routers with equal rings.", "model")
 	s.RingMembers = s.gauge(prefix+"ring_members", "Workers that requests may be placed on.", "model")
 	s.Candidates = s.gauge(prefix+"ring_candidates", "Workers that the API server names.", "model")
 	s.Synced = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "synced",

@@ -10,6 +10,11 @@ const (
 	Done = "data: [DONE]\n\n"
 )
 
+// AppendComment appends a comment, which clients skip. The text must be one line.
+func AppendComment(dst []byte, text string) []byte {
+	return append(append(append(dst, ": "...), text...), "\n\n"...)
+}
+
 // Delta is the next piece of one choice.
 type Delta struct {
 	Choice    uint32

@@ -1,8 +1,11 @@
 package server
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -10,47 +13,79 @@ import (
 
 	"github.com/go-logr/logr"
 
-	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/router/admission"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/router/gateway"
 	"github.com/ringfleet/ringfleet/router/heartbeat"
 	"github.com/ringfleet/ringfleet/router/metrics"
 	"github.com/ringfleet/ringfleet/router/placement"
+	"github.com/ringfleet/ringfleet/router/prefix"
+	"github.com/ringfleet/ringfleet/router/queue"
 	"github.com/ringfleet/ringfleet/router/upstream"
 )
 
 // fleet is the path from what the cluster says to where a request goes: discovery's states into the table of heartbeats
-// and the gateway, the table's verdicts into the ring and the connections.
+// and the gateway, the table's verdicts and reports into the ring, the queue and the connections.
 type fleet struct {
 	clock clock.PassiveClock
 	log   logr.Logger
 	set   *metrics.Set
 	table *heartbeat.Table
 	board *placement.Board
+	gate  *queue.Gate
 	calls *upstream.Client
+	bands atomic.Pointer[admission.Bands]
+	tiers atomic.Pointer[map[string]admission.Tier] // by name
+	woken bell                                      // rings when requests begin to wait for a model without workers
+	// resume lets answers go on at another worker.
+	resume atomic.Bool
 
 	mu       sync.Mutex // guards what follows; held while the board is set, never while the table is called to change
 	models   []discovery.Model
-	labels   map[string]string // by model UID: its name in metrics
-	nodes    int               // virtual ones
-	synced   time.Time         // first state; zero before
+	labels   map[string]string    // by model UID: its name in metrics
+	progress map[string]*progress // by pod, of those that don't serve yet
+	nodes    int                  // virtual ones
+	synced   time.Time            // first state; zero before
 	settled  bool
 	settling time.Duration
 }
 
-func newFleet(c clock.WithDelayedExecution, heart clock.Clock, creds credentials.TransportCredentials, log logr.Logger, set *metrics.Set) *fleet {
-	f := &fleet{clock: c, log: log, set: set, board: &placement.Board{}, labels: map[string]string{}}
+// fleetOptions are what a fleet needs.
+type fleetOptions struct {
+	clock      clock.WithDelayedExecution
+	heart      clock.Clock // of the heartbeats
+	creds      credentials.TransportCredentials
+	log        logr.Logger
+	set        *metrics.Set
+	indexBytes int64
+	rand       func() float64
+}
+
+func newFleet(o fleetOptions) *fleet {
+	f := &fleet{clock: o.clock, log: o.log, set: o.set, labels: map[string]string{}, progress: map[string]*progress{}}
 	f.nodes = discovery.DefaultSettings().VirtualNodes
+	f.board = placement.NewBoard(placement.Options{Index: prefix.New(prefix.Options{MaxBytes: o.indexBytes})})
+	f.gate = queue.New(queue.Options{
+		Levels: f.levels, Bands: func() admission.Bands { return *f.bands.Load() },
+		Waits: func(err error) bool { return errors.Is(err, placement.ErrNoWorker) },
+		Clock: o.clock, Rand: o.rand, Woken: func(string) { f.woken.ring() },
+	})
 	f.table = heartbeat.NewTable(heartbeat.Options{
-		Credentials: creds, Clock: heart, Log: log, OnChange: func(*heartbeat.Snapshot) { f.publish() },
+		Credentials: o.creds, Clock: o.heart, Log: o.log, OnChange: func(*heartbeat.Snapshot) { f.publish() },
+		OnReport: f.report, OnEject: f.ejected, OnAnomaly: f.anomaly,
 	}, heartbeat.DefaultConfig())
-	f.calls = upstream.New(upstream.Options{Credentials: creds, Placer: f.board, Suspect: f.table.Suspect, Retried: f.retried, Clock: c})
+	f.calls = upstream.New(upstream.Options{
+		Credentials: o.creds, Placer: f.board, Suspect: f.table.Suspect, Outcome: f.outcome, Measured: f.measured,
+		Retried: f.retried, Resumed: f.resumed, Quarantined: f.quarantined, Clock: o.clock,
+	})
+	f.configure(discovery.DefaultSettings())
 	return f
 }
 
-// Close ends heartbeats and calls.
+// Close ends heartbeats, waiting and calls.
 func (f *fleet) Close() {
 	f.table.Close()
+	f.gate.Close()
 	f.calls.Close()
 }
 
@@ -66,10 +101,12 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 	f.labels = map[string]string{}
 	var candidates []heartbeat.Candidate
 	var served []gateway.Model
+	uids := map[string]bool{}
 	for _, m := range s.Models {
 		if m.Deleting {
 			continue
 		}
+		uids[m.UID] = true
 		if len(m.ServedNames) > 0 {
 			name := label(m)
 			f.labels[m.UID] = name
@@ -81,14 +118,57 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 		}
 	}
 	f.keepFigures()
+	maps.DeleteFunc(f.progress, func(pod string, _ *progress) bool {
+		return !slices.ContainsFunc(candidates, func(c heartbeat.Candidate) bool { return c.Pod == pod })
+	})
 	f.mu.Unlock()
 
+	f.gate.Keep(uids)
+	f.configure(s.Settings)
 	f.table.SetConfig(heartbeat.Config{Interval: h.Interval, Timeout: h.Timeout,
 		FailuresToDrop: h.FailuresToDrop, SuccessesToAdmit: h.SuccessesToAdmit})
 	f.table.SetCandidates(candidates)
 	f.publish()
 	f.set.Synced.Set(1)
-	return gateway.NewState(served, s.Settings.FirstByte, s.Settings.Idle)
+	return gateway.NewState(served, front(s.Settings))
+}
+
+// configure takes the settings of placement, admission and waiting.
+func (f *fleet) configure(s discovery.Settings) {
+	tiers := make(map[string]admission.Tier, len(s.Tiers))
+	for _, t := range s.Tiers {
+		tiers[t.Name] = admission.Tier{Name: t.Name, Priority: t.Priority, WhenBusy: admission.WhenBusy(t.WhenBusy), MaxQueue: t.MaxQueue}
+	}
+	bands := admission.DefaultBands()
+	bands.AdmitPercent, bands.RefusePercent = s.Admission.AdmitPercent, s.Admission.RefusePercent
+	f.tiers.Store(&tiers)
+	f.bands.Store(&bands)
+	f.resume.Store(s.Resume)
+	if err := f.board.Configure(s.Policy, s.MaxLoadPercent); err != nil {
+		f.log.Error(err, "placement stays as it is")
+	}
+	limits := queue.DefaultLimits()
+	limits.Model.Requests, limits.Hold.Requests = int64(s.Admission.MaxQueued), int64(s.Admission.MaxHeld)
+	limits.All.Requests, limits.HoldAll.Requests = max(limits.All.Requests, limits.Model.Requests), max(limits.HoldAll.Requests, limits.Hold.Requests)
+	limits.MaxHold = s.Admission.MaxHold
+	f.gate.Configure(limits)
+	f.gate.WakeAll()
+}
+
+// front is what the gateway has to know of the settings.
+func front(s discovery.Settings) gateway.Settings {
+	out := gateway.Settings{FirstByte: s.FirstByte, Idle: s.Idle, DefaultTier: s.DefaultTier, TrustHeaders: s.TrustHeaders}
+	for _, t := range s.Tiers {
+		out.Tiers = append(out.Tiers, gateway.Tier{Name: t.Name, Priority: t.Priority})
+	}
+	return out
+}
+
+// served are the models of the last state.
+func (f *fleet) served() []discovery.Model {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.models
 }
 
 // label is the name of a model in figures: its own, or the first other one that asks for the model itself, or an
@@ -112,30 +192,43 @@ func (f *fleet) keepFigures() {
 	f.set.Keep(kept)
 }
 
-// publish makes the table's latest verdicts the ring.
+// publish makes the table's latest verdicts the ring, and lets those who wait try again.
 func (f *fleet) publish() {
+	now := f.clock.Now()
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	snapshot := f.table.Snapshot()
 	models := make(map[string][]placement.Worker, len(snapshot.Models))
 	var all []upstream.Worker
 	for uid, members := range snapshot.Models {
+		ejected := 0
 		for _, m := range members {
-			models[uid] = append(models[uid], placement.Worker{Pod: m.Pod, Address: m.Address, Instance: m.Instance,
-				Revision: m.Revision, Loaded: m.Loaded, InRing: m.State == heartbeat.Up, Suspect: m.Suspect})
-			all = append(all, upstream.Worker{Pod: m.Pod, Instance: m.Instance, Address: m.Address, Lost: m.State == heartbeat.Lost})
+			models[uid] = append(models[uid], placement.Worker{
+				Pod: m.Pod, Address: m.Address, Instance: m.Instance, Revision: m.Revision, Loaded: m.Loaded,
+				InRing: m.State == heartbeat.Up, Suspect: m.Suspect, Ejected: m.Ejected, Since: m.Since, Weight: m.Weight, Resumes: m.Resumes,
+			})
+			all = append(all, upstream.Worker{Pod: m.Pod, Instance: m.Instance, Address: m.Address,
+				Lost: m.State == heartbeat.Lost, Draining: m.State == heartbeat.Draining || m.Terminating})
+			if m.Ejected {
+				ejected++
+			}
+		}
+		if name, ok := f.labels[uid]; ok {
+			f.set.Ejected.WithLabelValues(name).Set(float64(ejected))
 		}
 	}
-	f.board.Set(models, f.nodes)
+	f.board.Set(models, f.nodes, now)
 	f.calls.Sync(all)
 	for uid, name := range f.labels {
 		inRing, candidates := 0, 0
 		if v := f.board.View(uid); v != nil {
 			inRing, candidates = v.InRing(), v.Candidates()
+			f.set.RingVersion.WithLabelValues(name).Set(float64(v.RingVersion() >> 16))
 		}
 		f.set.RingMembers.WithLabelValues(name).Set(float64(inRing))
 		f.set.Candidates.WithLabelValues(name).Set(float64(candidates))
 	}
+	f.mu.Unlock()
+	f.gate.WakeAll()
 }
 
 // ready reports whether requests can be answered: the cluster's state is known, and every worker that may be in the
@@ -162,37 +255,4 @@ func undecided(w heartbeat.Worker) bool {
 		return false
 	}
 	return w.Report == nil || w.Report.GetModelLoaded()
-}
-
-// retried counts and logs one more worker asked.
-func (f *fleet) retried(r upstream.Retry) {
-	f.mu.Lock()
-	name, known := f.labels[r.ModelUID]
-	if known {
-		f.set.Retries.WithLabelValues(name).Inc()
-	}
-	f.mu.Unlock()
-	f.log.Info("a request is tried on another worker", "request_id", r.RequestID, "model", name, "worker", r.From, "why", r.Why, "next", r.To)
-}
-
-// state is what a model's workers do.
-func (f *fleet) state(modelUID string) (s workersState) {
-	for _, w := range f.table.Workers() {
-		if w.ModelUID != modelUID {
-			continue
-		}
-		s.candidates++
-		stage := w.Report.GetStage()
-		if stage == workerv1.Stage_STAGE_FAILED {
-			s.failed++
-			continue
-		}
-		if s.stage == workerv1.Stage_STAGE_DRAINING || stage > s.stage && stage != workerv1.Stage_STAGE_DRAINING || s.stage == 0 {
-			s.stage, s.percent = stage, nil
-			if w.Report != nil {
-				s.percent = w.Report.ProgressPercent
-			}
-		}
-	}
-	return s
 }

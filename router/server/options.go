@@ -26,6 +26,13 @@ type Options struct {
 	PodName string
 	// HTTPAddress serves clients, GRPCAddress the manager over mutual TLS, OpsAddress probes and metrics.
 	HTTPAddress, GRPCAddress, OpsAddress string
+	// ClientTLSDir holds the tls.crt and tls.key that clients see; they are read again when they change. Empty serves
+	// clients without TLS.
+	ClientTLSDir string
+	// MaxConnections is how many connections clients may have open; more of them wait to be accepted.
+	MaxConnections int
+	// PrefixIndexBytes bounds the memory of what is known of the workers' caches.
+	PrefixIndexBytes int64
 	// TLSDir holds tls.crt, tls.key and ca.crt; they are read again when they change.
 	TLSDir string
 	// DrainSettle is how long after SIGTERM new requests are still served, while others learn that this router goes.
@@ -36,10 +43,18 @@ type Options struct {
 	// inputs' copies and the answers of those for embeddings. Each other request holds its body until it ends, and a copy
 	// of it on the way to a worker: the second must be well below half of the pod's memory.
 	MaxBodyBytes, MaxBodyBytesTotal int64
+	// OTLPEndpoint is the URL of a collector of traces; empty traces nothing. Also OTEL_EXPORTER_OTLP_ENDPOINT.
+	OTLPEndpoint string
 	// Kubeconfig is used instead of the pod's service account. Empty inside a cluster.
 	Kubeconfig string
 
 	bad []error // variables that could not be read
+}
+
+// Defaults are the options without any flag or variable.
+func Defaults() (o Options) {
+	o.bind(flag.NewFlagSet("", flag.ContinueOnError), func(string) string { return "" })
+	return o
 }
 
 // Bind adds the flags to f, and takes what the environment says.
@@ -53,12 +68,16 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 	f.StringVar(&o.GRPCAddress, "grpc-address", ":9443", "address for the manager")
 	f.StringVar(&o.OpsAddress, "ops-address", ":8081", "address of /livez, /readyz and /metrics")
 	f.StringVar(&o.TLSDir, "tls-dir", "/etc/ringfleet/tls", "folder of tls.crt, tls.key and ca.crt")
+	f.StringVar(&o.ClientTLSDir, "client-tls-dir", "", "folder of the tls.crt and tls.key that clients see; empty serves them without TLS")
+	f.IntVar(&o.MaxConnections, "max-connections", 10_000, "most connections of clients")
+	f.Int64Var(&o.PrefixIndexBytes, "prefix-index-bytes", 64<<20, "most bytes for what is known of the workers' prompt caches")
 	f.DurationVar(&o.DrainSettle, "drain-settle", 5*time.Second, "time after SIGTERM in which new requests are still served")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Minute, "time for running requests to finish after SIGTERM")
 	f.Int64Var(&o.MaxBodyBytes, "max-body-bytes", 10<<20, "most bytes in the body of a request")
 	f.Int64Var(&o.MaxBodyBytesTotal, "max-body-bytes-total", 128<<20, "most bytes in the bodies of all requests that run, and in the copies and answers of those for embeddings")
+	f.StringVar(&o.OTLPEndpoint, "otlp-endpoint", "", "URL of a collector of OpenTelemetry traces, by OTLP over gRPC (also OTEL_EXPORTER_OTLP_ENDPOINT); empty traces nothing")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file, for use outside a cluster")
-	also := map[string]string{"namespace": "POD_NAMESPACE", "pod-name": "POD_NAME"}
+	also := map[string]string{"namespace": "POD_NAMESPACE", "pod-name": "POD_NAME", "otlp-endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT"}
 	f.VisitAll(func(x *flag.Flag) {
 		own := "RINGFLEET_" + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))
 		for _, key := range []string{also[x.Name], own} {
@@ -89,6 +108,12 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxBodyBytes < 1<<10 || o.MaxBodyBytes > mostBodyBytes {
 		errs = append(errs, fmt.Errorf("--max-body-bytes %d: want from %d to %d", o.MaxBodyBytes, 1<<10, mostBodyBytes))
+	}
+	if o.MaxConnections < 1 {
+		errs = append(errs, fmt.Errorf("--max-connections %d: want 1 or more", o.MaxConnections))
+	}
+	if o.PrefixIndexBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--prefix-index-bytes %d: want %d or more", o.PrefixIndexBytes, 1<<20))
 	}
 	if least := gateway.MostHeld(o.MaxBodyBytes); o.MaxBodyBytesTotal < least {
 		errs = append(errs, fmt.Errorf("--max-body-bytes-total %d: want %d or more, which one request for embeddings may need where --max-body-bytes is %d",

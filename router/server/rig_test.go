@@ -139,6 +139,7 @@ type fakeWorker struct {
 	calls []*workerv1.GenerateRequest
 	embed func(*workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	fails func() error // nil: never
+	stop  func()       // ends the process
 }
 
 func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[workerv1.Report]) error {
@@ -146,7 +147,7 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 	defer tick.Stop()
 	for n := uint64(1); ; n++ {
 		if err := s.Send(&workerv1.Report{InstanceId: w.name + "-a", Model: "m", ModelUid: "uid-m", Revision: "r1", PodName: w.name,
-			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n}); err != nil {
+			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true}); err != nil {
 			return err
 		}
 		select {
@@ -169,7 +170,9 @@ func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamin
 	}
 	send := func(e *workerv1.GenerateResponse) { _ = s.Send(e) }
 	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{Accepted: &workerv1.Accepted{PromptTokens: 4}}})
-	send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "Hel", Tokens: []uint32{1}}}})
+	if len(r.GetResumeTokens()) == 0 {
+		send(&workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "Hel", Tokens: []uint32{1}}}})
+	}
 	select {
 	case <-w.mayAnswer:
 	case <-s.Context().Done():
@@ -231,9 +234,11 @@ func startWith(t *testing.T, c *clocktesting.FakeClock, change func(*Options)) *
 	for i := range 2 {
 		r.worker(fmt.Sprintf("w-%d", i))
 	}
-	o := Options{Namespace: "ns", RouterName: "default", PodName: "router-0", HTTPAddress: "127.0.0.1:0", GRPCAddress: "127.0.0.1:0",
-		OpsAddress: "127.0.0.1:0", TLSDir: r.ca.folder(identity.ID{Namespace: "ns", Role: identity.Router}),
-		DrainTimeout: hangs, MaxBodyBytes: 1 << 20, MaxBodyBytesTotal: 128 << 20}
+	o := Defaults()
+	o.Namespace, o.PodName = "ns", "router-0"
+	o.HTTPAddress, o.GRPCAddress, o.OpsAddress = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
+	o.TLSDir = r.ca.folder(identity.ID{Namespace: "ns", Role: identity.Router})
+	o.DrainSettle, o.DrainTimeout, o.MaxBodyBytes = 0, hangs, 1<<20
 	change(&o)
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -313,6 +318,7 @@ func (r *rig) worker(name string) {
 	workerv1.RegisterWorkerServer(s, w)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
+	w.stop = s.Stop
 	r.t.Cleanup(func() { s.Stop(); <-done })
 	r.workers = append(r.workers, w)
 }
@@ -368,17 +374,30 @@ func (r *rig) ready() {
 	})
 }
 
+// dial connects to the router as the manager would, in a role.
+func (r *rig) dial(role identity.Role) *grpc.ClientConn {
+	r.t.Helper()
+	conn, err := grpc.NewClient(r.listeners[1].Addr().String(), grpc.WithTransportCredentials(r.ca.as(role, clientSide)))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return conn
+}
+
 const (
 	ask       = `{"model":"m","max_tokens":2,"messages":[{"role":"user","content":"x"}]}`
 	askStream = `{"model":"alias/of-m","stream":true,"messages":[{"role":"user","content":"x"}]}`
 )
 
-func (r *rig) chat(body string) (*http.Response, error) {
+func (r *rig) chat(body string, headers ...string) (*http.Response, error) {
 	req, err := http.NewRequest(http.MethodPost, r.url(0, "/v1/chat/completions"), strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
 	return http.DefaultClient.Do(req)
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -26,10 +27,11 @@ import (
 	"github.com/ringfleet/ringfleet/router/gateway"
 	"github.com/ringfleet/ringfleet/router/metrics"
 	"github.com/ringfleet/ringfleet/router/openai"
+	"github.com/ringfleet/ringfleet/router/tracing"
 )
 
-// source tells what the cluster says; *discovery.Watcher is one.
-type source interface {
+// Source tells what the cluster says; *discovery.Watcher is one.
+type Source interface {
 	// Run tells every state until ctx ends, and returns ctx's error then.
 	Run(ctx context.Context, tell func(discovery.State)) error
 }
@@ -64,14 +66,32 @@ func Run(ctx context.Context, o Options) error {
 	return run(ctx, o, log, watcher, nil)
 }
 
+// RunFrom is Run with what the cluster says told by from.
+func RunFrom(ctx context.Context, o Options, from Source) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	return run(ctx, o, slog.New(slog.NewJSONHandler(os.Stderr, nil)), from, nil)
+}
+
 // run is Run with its surroundings. It calls started, where that is not nil, when all listeners are open.
-func run(ctx context.Context, o Options, log *slog.Logger, from source, started func(*router)) error {
+func run(ctx context.Context, o Options, log *slog.Logger, from Source, started func(*router)) error {
 	k, err := openKeys(ctx, clock.RealClock{}, logr.FromSlogHandler(log.Handler()), o.TLSDir, o.Namespace)
 	if err != nil {
 		return err
 	}
 	defer k.Close()
-	r, err := newRouter(o, log, k)
+	cert, err := openCertificate(clock.RealClock{}, logr.FromSlogHandler(log.Handler()), o.ClientTLSDir)
+	if err != nil {
+		return err
+	}
+	defer cert.Close()
+	traces, err := tracing.New(ctx, tracing.Options{Endpoint: o.OTLPEndpoint, Version: o.Version, Namespace: o.Namespace, Pod: o.PodName})
+	if err != nil {
+		return fmt.Errorf("--otlp-endpoint: %w", err)
+	}
+	defer closeTraces(traces, log)
+	r, err := newRouter(o, log, k, cert, traces)
 	if err != nil {
 		return err
 	}
@@ -103,7 +123,7 @@ func run(ctx context.Context, o Options, log *slog.Logger, from source, started 
 }
 
 // newRouter opens the listeners and builds what serves them.
-func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
+func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *tracing.Tracer) (*router, error) {
 	r := &router{options: o, clock: clock.RealClock{}, log: log}
 	for _, l := range []struct{ flag, address string }{
 		{"http-address", o.HTTPAddress}, {"grpc-address", o.GRPCAddress}, {"ops-address", o.OpsAddress},
@@ -117,32 +137,41 @@ func newRouter(o Options, log *slog.Logger, k *keys) (*router, error) {
 		r.listeners = append(r.listeners, listener)
 	}
 	set := metrics.New()
-	r.fleet = newFleet(r.clock, clock.RealClock{}, k.toWorkers, logr.FromSlogHandler(log.Handler()), set)
+	r.fleet = newFleet(fleetOptions{clock: r.clock, heart: clock.RealClock{}, creds: k.toWorkers,
+		log: logr.FromSlogHandler(log.Handler()), set: set, indexBytes: o.PrefixIndexBytes, rand: mathrand.Float64})
 	r.gateway = gateway.New(gateway.Config{
 		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes, MaxBodyBytesTotal: o.MaxBodyBytesTotal,
 		Measure:   func(model string) gateway.Measure { return measure{set.Begin(model)} },
-		Generator: &generator{client: r.fleet.calls, state: r.fleet.state},
+		Generator: &generator{r.fleet}, Trace: traces.Begin,
 	})
-	r.ops = newOps(r.fleet.ready, set)
+	r.ops = newOps(r.fleet, set)
 	lines := slog.NewLogLogger(log.Handler(), slog.LevelWarn) // what the servers themselves have to say
 	requests, end := context.WithCancelCause(context.Background())
 	r.endRequests = end
-	r.http = &http.Server{
-		Handler: r.gateway, ErrorLog: lines,
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10,
-		BaseContext: func(net.Listener) context.Context { return requests },
-	}
+	r.http = newFront(requests, r.gateway, cert, lines)
 	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: lines,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10}
 	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100), grpc.KeepaliveParams(identity.Keepalive()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
-	routerv1.RegisterRouterServer(r.grpc, &statusServer{fleet: r.fleet, name: o.PodName})
+	routerv1.RegisterRouterServer(r.grpc, &statusServer{fleet: r.fleet, clock: clock.RealClock{}, name: o.PodName})
 	return r, nil
+}
+
+// lastSpans is how long the last spans may take to their collector.
+const lastSpans = 5 * time.Second
+
+func closeTraces(t *tracing.Tracer, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastSpans)
+	defer cancel()
+	if err := t.Close(ctx); err != nil {
+		log.Warn("the last traces did not reach their collector", "error", err.Error())
+	}
 }
 
 // serve starts the three servers. What breaks one of them is sent to broken.
 func (r *router) serve(group *sync.WaitGroup, broken chan<- error) {
-	for i, serve := range []func(net.Listener) error{r.http.Serve, r.grpc.Serve, r.probes.Serve} {
+	clients := func(l net.Listener) error { return serveFront(r.http, l, r.options.MaxConnections) }
+	for i, serve := range []func(net.Listener) error{clients, r.grpc.Serve, r.probes.Serve} {
 		group.Go(func() {
 			if err := serve(r.listeners[i]); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
 				broken <- fmt.Errorf("serve %s: %w", r.listeners[i].Addr(), err)

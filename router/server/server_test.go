@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,13 +12,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
+	"github.com/ringfleet/ringfleet/api/telemetry"
 )
 
 func TestARouterServesOnceItKnowsTheFleet(t *testing.T) {
@@ -110,10 +111,7 @@ func TestTheManagerAsksForStatusAndNobodyElseMay(t *testing.T) {
 	r := start(t, func(*Options) {})
 	r.ready()
 	ask := func(role identity.Role) (*routerv1.StatusResponse, error) {
-		conn, err := grpc.NewClient(r.listeners[1].Addr().String(), grpc.WithTransportCredentials(r.ca.as(role, clientSide)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := r.dial(role)
 		defer func() { _ = conn.Close() }()
 		return routerv1.NewRouterClient(conn).Status(t.Context(), &routerv1.StatusRequest{})
 	}
@@ -134,22 +132,110 @@ func TestTheManagerAsksForStatusAndNobodyElseMay(t *testing.T) {
 	}
 }
 
-func TestWithoutWorkersAClientIsToldWhatItWaitsFor(t *testing.T) {
+func TestWithoutWorkersAClientThatWaitsNoLongerIsToldWhatFor(t *testing.T) {
 	r := start(t, func(*Options) {})
 	s := r.fleetState()
 	s.Models[0].Candidates = nil
 	r.states <- s
 	r.eventually("readiness", func() bool { status, _ := r.get(2, "/readyz"); return status == 200 })
-	resp, err := r.chat(ask)
+	resp, err := r.chat(ask, telemetry.HeaderTimeout, "0.2")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := body(t, resp); resp.StatusCode != 503 || !strings.Contains(got, "no_capacity") || resp.Header.Get("Retry-After") == "" {
+	if got := body(t, resp); resp.StatusCode != 503 || !strings.Contains(got, "no_capacity") || !strings.Contains(got, "has waited") || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", resp.StatusCode, got)
 	}
 	s.Models = nil
 	r.states <- s
 	r.eventually("the model's end", func() bool { status, _ := r.get(0, "/v1/models/m"); return status == 404 })
+}
+
+func TestRequestsForAModelThatSleepsWakeItAndAreAnswered(t *testing.T) {
+	r := start(t, func(*Options) {})
+	close(r.answer)
+	s := r.fleetState()
+	s.Models[0].Candidates = nil
+	r.states <- s
+	r.eventually("readiness", func() bool { status, _ := r.get(2, "/readyz"); return status == 200 })
+	const requests = 5
+	answered := make(chan int, requests)
+	for range requests {
+		go func() {
+			resp, err := r.chat(ask)
+			if err != nil {
+				answered <- 0
+				return
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body)
+			answered <- resp.StatusCode
+		}()
+	}
+	r.eventually("all wait", func() bool { return r.fleet.gate.Stats("uid-m").Held == requests })
+	conn := r.dial(identity.Manager)
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), hangs)
+	defer cancel()
+	wakes, err := routerv1.NewRouterClient(conn).WatchWakes(ctx, &routerv1.WatchWakesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // at once, and a second later again
+		wake, err := wakes.Recv()
+		if err != nil || wake.GetModelUid() != "uid-m" || wake.GetWakes() != 1 {
+			t.Fatalf("%v %v", wake, err)
+		}
+	}
+	cancel()
+	if _, text := r.get(2, "/metrics"); !strings.Contains(text, `ringfleet_router_requests_held{model="m"} 5`) {
+		t.Error("the metrics don't say that 5 requests are held")
+	}
+	r.states <- r.fleetState()
+	for range requests {
+		if status := <-answered; status != 200 {
+			t.Errorf("status %d", status)
+		}
+	}
+}
+
+func TestAnAnswerGoesOnAtTheOtherWorkerWhenItsOwnIsLost(t *testing.T) {
+	r := start(t, func(*Options) {})
+	r.ready()
+	resp, err := r.chat(askStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := resp.Header.Get(telemetry.HeaderWorker)
+	for _, w := range r.workers {
+		if w.name == first {
+			w.stop()
+		}
+	}
+	close(r.answer)
+	got := body(t, resp)
+	if strings.Count(got, `"content":"Hel"`) != 1 || strings.Count(got, `"content":"lo"`) != 1 || !strings.HasSuffix(got, "data: [DONE]\n\n") {
+		t.Errorf("from %s: %s", first, got)
+	}
+	if _, text := r.get(2, "/metrics"); !strings.Contains(text, `ringfleet_router_resumes_total{model="m"} 1`) {
+		t.Error("the metrics count no answer that went on")
+	}
+}
+
+func TestWhyAWorkerWasChosenIsToldInAHeaderAndKept(t *testing.T) {
+	r := start(t, func(*Options) {})
+	r.ready()
+	close(r.answer)
+	resp, err := r.chat(ask, telemetry.HeaderRequestID, "one-of-many")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if got := resp.Header.Get(telemetry.HeaderReason); !strings.HasPrefix(got, "LeastPredictedTTFT;wait=") || !strings.Contains(got, "eligible=2/2;next=w-") {
+		t.Errorf("reason %q", got)
+	}
+	if _, text := r.get(2, "/decisions?request_id=one-of-many"); !strings.Contains(text, `"RequestID": "one-of-many"`) || strings.Count(text, "RequestID") != 1 {
+		t.Errorf("decisions %s", text)
+	}
 }
 
 func TestADrainFinishesWhatRunsAndServesWhatComesMeanwhile(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 )
 
@@ -39,7 +41,7 @@ func TestAModelAnswersOverTwoWorkers(t *testing.T) {
 	t.Run("texts that mean alike have vectors that point alike", func(t *testing.T) { embeddings(t, url) })
 	t.Run("models are listed and named", func(t *testing.T) { namesOf(t, url) })
 	t.Run("bad input is refused before any worker", func(t *testing.T) { badInput(t, m, url) })
-	t.Run("a burst of 25 sessions has no error and one worker per session", func(t *testing.T) { burst(t, m, url) })
+	t.Run("a burst of 25 sessions has no error, and by the ring alone one worker per session", func(t *testing.T) { burst(t, m, url) })
 	t.Run("the plugin asks, tells and checks", func(t *testing.T) { usePlugin(t, m) })
 	t.Run("prompts are in no log, event or status", func(t *testing.T) { secrecy(t, m, url) })
 	t.Run("nothing is written while nothing changes", func(t *testing.T) { quiet(t, ns) })
@@ -133,47 +135,80 @@ func calls(t *testing.T, m *v1alpha1.InferenceModel) int {
 	return n
 }
 
-// burst is 50 simultaneous requests of 25 sessions, half of them streaming, and a third turn of each session.
+// burst is 50 simultaneous requests of 25 sessions, half of them streaming, and a third turn of each session: by default, and
+// once more with the policy that keeps sessions together whatever the load is.
 func burst(t *testing.T, m *v1alpha1.InferenceModel, url string) {
-	const sessions = 25
+	sessions(t, url, "default")
+	var router v1alpha1.InferenceRouter
+	key := client.ObjectKey{Namespace: m.Namespace, Name: v1alpha1.DefaultName}
+	if err := api.Get(t.Context(), key, &router); err != nil {
+		t.Fatal(err)
+	}
+	patch := client.RawPatch("application/merge-patch+json",
+		[]byte(`{"spec":{"placement":{"policy":"ConsistentHash"},"ring":{"maxLoadPercent":1000}}}`))
+	if err := api.Patch(t.Context(), &router, patch); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		back := client.RawPatch("application/merge-patch+json",
+			[]byte(`{"spec":{"placement":{"policy":"LeastPredictedTTFT"},"ring":{"maxLoadPercent":125}}}`))
+		if err := api.Patch(t.Context(), &router, back); err != nil {
+			t.Error(err)
+		}
+	}()
+	eventually(t, "all routers place by the ring", func(ctx context.Context) (bool, string, error) {
+		for range 8 { // each on a connection of its own, which may lead to either router
+			o := post(ctx, url, question{model: "org/Tiny-1.0", prompt: "Say a word.", maxTokens: 1, fresh: true}, nil)
+			if !o.good() || !strings.HasPrefix(o.reason, "ConsistentHash;") {
+				return false, o.reason + " " + o.String(), nil
+			}
+		}
+		return true, "", nil
+	})
+	for name, n := range sessions(t, url, "kept") {
+		if n != 1 {
+			t.Errorf("%s was answered by %d workers", name, n)
+		}
+	}
+}
+
+// sessions asks three turns of 25 sessions, and returns how many workers answered each.
+func sessions(t *testing.T, url, kind string) map[string]int {
+	const count = 25
 	var mu sync.Mutex
-	owners := map[string]map[string]bool{}
+	owners, used := map[string]map[string]bool{}, map[string]bool{}
 	turn := func(session, n int) {
 		q := question{model: "org/Tiny-1.0", prompt: fmt.Sprintf("Say a word that begins with %c.", 'a'+session),
-			session: fmt.Sprint("session-", session), stream: (session+n)%2 == 0, maxTokens: 16}
+			session: fmt.Sprint(kind, "-", session), stream: (session+n)%2 == 0, maxTokens: 16}
 		o := post(t.Context(), url, q, nil)
 		if !o.good() {
-			t.Errorf("session %d turn %d: %s", session, n, o)
+			t.Errorf("session %s turn %d: %s", q.session, n, o)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if owners[q.session] == nil {
 			owners[q.session] = map[string]bool{}
 		}
-		owners[q.session][o.worker] = true
+		owners[q.session][o.worker], used[o.worker] = true, true
 	}
 	var wg sync.WaitGroup
-	for s := range sessions {
+	for s := range count {
 		wg.Go(func() { turn(s, 0) })
 		wg.Go(func() { turn(s, 1) })
 	}
 	wg.Wait()
-	for s := range sessions {
+	for s := range count {
 		wg.Go(func() { turn(s, 2) })
 	}
 	wg.Wait()
-	used := map[string]bool{}
+	if len(used) < 2 {
+		t.Errorf("%d workers answered %d sessions", len(used), count)
+	}
+	out := map[string]int{}
 	for s, w := range owners {
-		if len(w) != 1 {
-			t.Errorf("%s was answered by %d workers", s, len(w))
-		}
-		for name := range w {
-			used[name] = true
-		}
+		out[s] = len(w)
 	}
-	if len(used) != len(workers(t, m)) {
-		t.Errorf("%d workers answered 25 sessions, of %d", len(used), len(workers(t, m)))
-	}
+	return out
 }
 
 func secrecy(t *testing.T, m *v1alpha1.InferenceModel, url string) {

@@ -23,6 +23,7 @@ type question struct {
 	model, prompt, session string
 	stream                 bool
 	maxTokens              int
+	fresh                  bool // on a connection of its own
 }
 
 func (q question) body() []byte {
@@ -37,6 +38,7 @@ func (q question) body() []byte {
 type outcome struct {
 	status int
 	worker string
+	reason string
 	text   string
 	body   string // what was not a stream
 	events int
@@ -86,11 +88,13 @@ func post(ctx context.Context, base string, q question, seen func(outcome)) (o o
 	if q.session != "" {
 		req.Header.Set(telemetry.HeaderSession, q.session)
 	}
+	req.Close = q.fresh
 	resp, err := httpClient.Do(req)
 	if err != nil {
 		return outcome{err: err}
 	}
 	defer resp.Body.Close()
+	o.reason = resp.Header.Get(telemetry.HeaderReason)
 	o.status, o.worker = resp.StatusCode, resp.Header.Get(telemetry.HeaderWorker)
 	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
 		text, err := io.ReadAll(resp.Body)

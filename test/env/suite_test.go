@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
+	"github.com/ringfleet/ringfleet/controllers/autoscaler"
 	"github.com/ringfleet/ringfleet/controllers/inferencemodel"
 )
 
@@ -70,6 +71,9 @@ var _ = BeforeSuite(func() {
 		Client: models, Live: mgr.GetAPIReader(), Routers: fleet, Events: mgr.GetEventRecorder("ringfleet"),
 		Clock: clock.RealClock{}, WorkerImage: "ringfleet/worker:dev", PullPolicy: corev1.PullIfNotPresent, Concurrency: 4,
 	}).SetupWithManager(mgr)).To(Succeed())
+	Expect((&autoscaler.Waker{
+		Client: mgr.GetClient(), Routers: fleet, Events: mgr.GetEventRecorder("ringfleet"), Clock: clock.RealClock{},
+	}).SetupWithManager(mgr)).To(Succeed())
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()
 	DeferCleanup(func() {
@@ -88,9 +92,39 @@ func namespace() string {
 
 // routers play the routers of all namespaces.
 type routers struct {
-	mu    sync.Mutex // guards views and looks
-	views map[string]inferencemodel.View
-	looks int
+	mu      sync.Mutex // guards the rest
+	views   map[string]inferencemodel.View
+	looks   int
+	waiting map[string]uid // by namespace: the model that requests wait for
+	told    int
+}
+
+// Wakes tells of the model that requests wait for, each time that it is looked for.
+func (r *routers) Wakes(ctx context.Context, namespace string, again <-chan time.Time, tell func(string)) error {
+	for {
+		r.mu.Lock()
+		waits, ok := r.waiting[namespace]
+		r.told++
+		r.mu.Unlock()
+		if ok {
+			tell(string(waits))
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// wait makes requests wait for a model.
+func (r *routers) wait(namespace string, model uid) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting == nil {
+		r.waiting = map[string]uid{}
+	}
+	r.waiting[namespace] = model
 }
 
 // Look returns what the test has said last.

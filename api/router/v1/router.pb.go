@@ -76,6 +76,98 @@ func (Health) EnumDescriptor() ([]byte, []int) {
 	return file_router_v1_router_proto_rawDescGZIP(), []int{0}
 }
 
+// WatchWakesRequest asks for those of all models.
+type WatchWakesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchWakesRequest) Reset() {
+	*x = WatchWakesRequest{}
+	mi := &file_router_v1_router_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchWakesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchWakesRequest) ProtoMessage() {}
+
+func (x *WatchWakesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_router_v1_router_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchWakesRequest.ProtoReflect.Descriptor instead.
+func (*WatchWakesRequest) Descriptor() ([]byte, []int) {
+	return file_router_v1_router_proto_rawDescGZIP(), []int{0}
+}
+
+// Wake says that requests wait for a model without workers.
+type Wake struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// UID of the InferenceModel.
+	ModelUid string `protobuf:"bytes,1,opt,name=model_uid,json=modelUid,proto3" json:"model_uid,omitempty"`
+	// ModelStatus.wakes of the moment.
+	Wakes         uint64 `protobuf:"varint,2,opt,name=wakes,proto3" json:"wakes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wake) Reset() {
+	*x = Wake{}
+	mi := &file_router_v1_router_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wake) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wake) ProtoMessage() {}
+
+func (x *Wake) ProtoReflect() protoreflect.Message {
+	mi := &file_router_v1_router_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wake.ProtoReflect.Descriptor instead.
+func (*Wake) Descriptor() ([]byte, []int) {
+	return file_router_v1_router_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Wake) GetModelUid() string {
+	if x != nil {
+		return x.ModelUid
+	}
+	return ""
+}
+
+func (x *Wake) GetWakes() uint64 {
+	if x != nil {
+		return x.Wakes
+	}
+	return 0
+}
+
 // StatusRequest asks for everything.
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -85,7 +177,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_router_v1_router_proto_msgTypes[0]
+	mi := &file_router_v1_router_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -97,7 +189,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_router_v1_router_proto_msgTypes[0]
+	mi := &file_router_v1_router_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -110,7 +202,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_router_v1_router_proto_rawDescGZIP(), []int{0}
+	return file_router_v1_router_proto_rawDescGZIP(), []int{2}
 }
 
 // StatusResponse is one router's view at one moment.
@@ -127,7 +219,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_router_v1_router_proto_msgTypes[1]
+	mi := &file_router_v1_router_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -139,7 +231,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_router_v1_router_proto_msgTypes[1]
+	mi := &file_router_v1_router_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -152,7 +244,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_router_v1_router_proto_rawDescGZIP(), []int{1}
+	return file_router_v1_router_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StatusResponse) GetRouter() string {
@@ -185,14 +277,20 @@ type ModelStatus struct {
 	// A hash of the ring's members and weights: equal member sets give equal versions on every router.
 	RingVersion uint64 `protobuf:"varint,3,opt,name=ring_version,json=ringVersion,proto3" json:"ring_version,omitempty"`
 	// Every candidate that the API server names, in the ring or not.
-	Workers       []*WorkerStatus `protobuf:"bytes,4,rep,name=workers,proto3" json:"workers,omitempty"`
+	Workers []*WorkerStatus `protobuf:"bytes,4,rep,name=workers,proto3" json:"workers,omitempty"`
+	// Requests that wait for room, those that wait for any worker, and the prompt tokens of both, estimated.
+	Queued       uint32 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
+	Held         uint32 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
+	QueuedTokens uint64 `protobuf:"varint,7,opt,name=queued_tokens,json=queuedTokens,proto3" json:"queued_tokens,omitempty"`
+	// Counts up by one each time that requests begin to wait for the model while it has no worker.
+	Wakes         uint64 `protobuf:"varint,8,opt,name=wakes,proto3" json:"wakes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ModelStatus) Reset() {
 	*x = ModelStatus{}
-	mi := &file_router_v1_router_proto_msgTypes[2]
+	mi := &file_router_v1_router_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -204,7 +302,7 @@ func (x *ModelStatus) String() string {
 func (*ModelStatus) ProtoMessage() {}
 
 func (x *ModelStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_router_v1_router_proto_msgTypes[2]
+	mi := &file_router_v1_router_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -217,7 +315,7 @@ func (x *ModelStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatus.ProtoReflect.Descriptor instead.
 func (*ModelStatus) Descriptor() ([]byte, []int) {
-	return file_router_v1_router_proto_rawDescGZIP(), []int{2}
+	return file_router_v1_router_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ModelStatus) GetModelUid() string {
@@ -248,6 +346,34 @@ func (x *ModelStatus) GetWorkers() []*WorkerStatus {
 	return nil
 }
 
+func (x *ModelStatus) GetQueued() uint32 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *ModelStatus) GetHeld() uint32 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
+func (x *ModelStatus) GetQueuedTokens() uint64 {
+	if x != nil {
+		return x.QueuedTokens
+	}
+	return 0
+}
+
+func (x *ModelStatus) GetWakes() uint64 {
+	if x != nil {
+		return x.Wakes
+	}
+	return 0
+}
+
 // WorkerStatus is what the router knows of one worker.
 type WorkerStatus struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -265,14 +391,18 @@ type WorkerStatus struct {
 	// Requests of this router that run on it now.
 	InFlight uint32 `protobuf:"varint,8,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	// Why the last heartbeat failed; empty after a good one.
-	LastError     string `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastError string `protobuf:"bytes,9,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// This router gives it no requests for a while, as too many failed there; it stays in the ring.
+	Ejected bool `protobuf:"varint,10,opt,name=ejected,proto3" json:"ejected,omitempty"`
+	// A measure in which it is far from what it was, or from the others; empty when there is none.
+	Anomaly       string `protobuf:"bytes,11,opt,name=anomaly,proto3" json:"anomaly,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WorkerStatus) Reset() {
 	*x = WorkerStatus{}
-	mi := &file_router_v1_router_proto_msgTypes[3]
+	mi := &file_router_v1_router_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -284,7 +414,7 @@ func (x *WorkerStatus) String() string {
 func (*WorkerStatus) ProtoMessage() {}
 
 func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_router_v1_router_proto_msgTypes[3]
+	mi := &file_router_v1_router_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +427,7 @@ func (x *WorkerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerStatus.ProtoReflect.Descriptor instead.
 func (*WorkerStatus) Descriptor() ([]byte, []int) {
-	return file_router_v1_router_proto_rawDescGZIP(), []int{3}
+	return file_router_v1_router_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WorkerStatus) GetPodName() string {
@@ -363,21 +493,43 @@ func (x *WorkerStatus) GetLastError() string {
 	return ""
 }
 
+func (x *WorkerStatus) GetEjected() bool {
+	if x != nil {
+		return x.Ejected
+	}
+	return false
+}
+
+func (x *WorkerStatus) GetAnomaly() string {
+	if x != nil {
+		return x.Anomaly
+	}
+	return ""
+}
+
 var File_router_v1_router_proto protoreflect.FileDescriptor
 
 const file_router_v1_router_proto_rawDesc = "" +
 	"\n" +
-	"\x16router/v1/router.proto\x12\x13ringfleet.router.v1\x1a\x16worker/v1/worker.proto\"\x0f\n" +
+	"\x16router/v1/router.proto\x12\x13ringfleet.router.v1\x1a\x16worker/v1/worker.proto\"\x13\n" +
+	"\x11WatchWakesRequest\"9\n" +
+	"\x04Wake\x12\x1b\n" +
+	"\tmodel_uid\x18\x01 \x01(\tR\bmodelUid\x12\x14\n" +
+	"\x05wakes\x18\x02 \x01(\x04R\x05wakes\"\x0f\n" +
 	"\rStatusRequest\"z\n" +
 	"\x0eStatusResponse\x12\x16\n" +
 	"\x06router\x18\x01 \x01(\tR\x06router\x12\x16\n" +
 	"\x06synced\x18\x02 \x01(\bR\x06synced\x128\n" +
-	"\x06models\x18\x03 \x03(\v2 .ringfleet.router.v1.ModelStatusR\x06models\"\xa0\x01\n" +
+	"\x06models\x18\x03 \x03(\v2 .ringfleet.router.v1.ModelStatusR\x06models\"\x87\x02\n" +
 	"\vModelStatus\x12\x1b\n" +
 	"\tmodel_uid\x18\x01 \x01(\tR\bmodelUid\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12!\n" +
 	"\fring_version\x18\x03 \x01(\x04R\vringVersion\x12;\n" +
-	"\aworkers\x18\x04 \x03(\v2!.ringfleet.router.v1.WorkerStatusR\aworkers\"\xd3\x02\n" +
+	"\aworkers\x18\x04 \x03(\v2!.ringfleet.router.v1.WorkerStatusR\aworkers\x12\x16\n" +
+	"\x06queued\x18\x05 \x01(\rR\x06queued\x12\x12\n" +
+	"\x04held\x18\x06 \x01(\rR\x04held\x12#\n" +
+	"\rqueued_tokens\x18\a \x01(\x04R\fqueuedTokens\x12\x14\n" +
+	"\x05wakes\x18\b \x01(\x04R\x05wakes\"\x87\x03\n" +
 	"\fWorkerStatus\x12\x19\n" +
 	"\bpod_name\x18\x01 \x01(\tR\apodName\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x18\n" +
@@ -388,13 +540,18 @@ const file_router_v1_router_proto_rawDesc = "" +
 	"\x17report_age_milliseconds\x18\a \x01(\x04R\x15reportAgeMilliseconds\x12\x1b\n" +
 	"\tin_flight\x18\b \x01(\rR\binFlight\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\t \x01(\tR\tlastError*@\n" +
+	"last_error\x18\t \x01(\tR\tlastError\x12\x18\n" +
+	"\aejected\x18\n" +
+	" \x01(\bR\aejected\x12\x18\n" +
+	"\aanomaly\x18\v \x01(\tR\aanomaly*@\n" +
 	"\x06Health\x12\x16\n" +
 	"\x12HEALTH_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vHEALTH_DOWN\x10\x01\x12\r\n" +
-	"\tHEALTH_UP\x10\x022[\n" +
+	"\tHEALTH_UP\x10\x022\xae\x01\n" +
 	"\x06Router\x12Q\n" +
-	"\x06Status\x12\".ringfleet.router.v1.StatusRequest\x1a#.ringfleet.router.v1.StatusResponseB7Z5github.com/ringfleet/ringfleet/api/router/v1;routerv1b\x06proto3"
+	"\x06Status\x12\".ringfleet.router.v1.StatusRequest\x1a#.ringfleet.router.v1.StatusResponse\x12Q\n" +
+	"\n" +
+	"WatchWakes\x12&.ringfleet.router.v1.WatchWakesRequest\x1a\x19.ringfleet.router.v1.Wake0\x01B7Z5github.com/ringfleet/ringfleet/api/router/v1;routerv1b\x06proto3"
 
 var (
 	file_router_v1_router_proto_rawDescOnce sync.Once
@@ -409,24 +566,28 @@ func file_router_v1_router_proto_rawDescGZIP() []byte {
 }
 
 var file_router_v1_router_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_router_v1_router_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_router_v1_router_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_router_v1_router_proto_goTypes = []any{
-	(Health)(0),            // 0: ringfleet.router.v1.Health
-	(*StatusRequest)(nil),  // 1: ringfleet.router.v1.StatusRequest
-	(*StatusResponse)(nil), // 2: ringfleet.router.v1.StatusResponse
-	(*ModelStatus)(nil),    // 3: ringfleet.router.v1.ModelStatus
-	(*WorkerStatus)(nil),   // 4: ringfleet.router.v1.WorkerStatus
-	(*v1.Report)(nil),      // 5: ringfleet.worker.v1.Report
+	(Health)(0),               // 0: ringfleet.router.v1.Health
+	(*WatchWakesRequest)(nil), // 1: ringfleet.router.v1.WatchWakesRequest
+	(*Wake)(nil),              // 2: ringfleet.router.v1.Wake
+	(*StatusRequest)(nil),     // 3: ringfleet.router.v1.StatusRequest
+	(*StatusResponse)(nil),    // 4: ringfleet.router.v1.StatusResponse
+	(*ModelStatus)(nil),       // 5: ringfleet.router.v1.ModelStatus
+	(*WorkerStatus)(nil),      // 6: ringfleet.router.v1.WorkerStatus
+	(*v1.Report)(nil),         // 7: ringfleet.worker.v1.Report
 }
 var file_router_v1_router_proto_depIdxs = []int32{
-	3, // 0: ringfleet.router.v1.StatusResponse.models:type_name -> ringfleet.router.v1.ModelStatus
-	4, // 1: ringfleet.router.v1.ModelStatus.workers:type_name -> ringfleet.router.v1.WorkerStatus
+	5, // 0: ringfleet.router.v1.StatusResponse.models:type_name -> ringfleet.router.v1.ModelStatus
+	6, // 1: ringfleet.router.v1.ModelStatus.workers:type_name -> ringfleet.router.v1.WorkerStatus
 	0, // 2: ringfleet.router.v1.WorkerStatus.health:type_name -> ringfleet.router.v1.Health
-	5, // 3: ringfleet.router.v1.WorkerStatus.report:type_name -> ringfleet.worker.v1.Report
-	1, // 4: ringfleet.router.v1.Router.Status:input_type -> ringfleet.router.v1.StatusRequest
-	2, // 5: ringfleet.router.v1.Router.Status:output_type -> ringfleet.router.v1.StatusResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
+	7, // 3: ringfleet.router.v1.WorkerStatus.report:type_name -> ringfleet.worker.v1.Report
+	3, // 4: ringfleet.router.v1.Router.Status:input_type -> ringfleet.router.v1.StatusRequest
+	1, // 5: ringfleet.router.v1.Router.WatchWakes:input_type -> ringfleet.router.v1.WatchWakesRequest
+	4, // 6: ringfleet.router.v1.Router.Status:output_type -> ringfleet.router.v1.StatusResponse
+	2, // 7: ringfleet.router.v1.Router.WatchWakes:output_type -> ringfleet.router.v1.Wake
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
 	4, // [4:4] is the sub-list for extension type_name
 	4, // [4:4] is the sub-list for extension extendee
 	0, // [0:4] is the sub-list for field type_name
@@ -443,7 +604,7 @@ func file_router_v1_router_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_router_v1_router_proto_rawDesc), len(file_router_v1_router_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,7 +21,8 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Router_Status_FullMethodName = "/ringfleet.router.v1.Router/Status"
+	Router_Status_FullMethodName     = "/ringfleet.router.v1.Router/Status"
+	Router_WatchWakes_FullMethodName = "/ringfleet.router.v1.Router/WatchWakes"
 )
 
 // RouterClient is the client API for Router service.
@@ -32,6 +33,9 @@ const (
 type RouterClient interface {
 	// Status says what this router knows: which models it serves, and what it thinks of each worker.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
+	// WatchWakes streams the models that requests wait for because no worker is there: each at once when requests begin to
+	// wait for it, and each second as long as they do. The stream lasts until the caller or the router ends it.
+	WatchWakes(ctx context.Context, in *WatchWakesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Wake], error)
 }
 
 type routerClient struct {
@@ -52,6 +56,25 @@ func (c *routerClient) Status(ctx context.Context, in *StatusRequest, opts ...gr
 	return out, nil
 }
 
+func (c *routerClient) WatchWakes(ctx context.Context, in *WatchWakesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Wake], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Router_ServiceDesc.Streams[0], Router_WatchWakes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchWakesRequest, Wake]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Router_WatchWakesClient = grpc.ServerStreamingClient[Wake]
+
 // RouterServer is the server API for Router service.
 // All implementations must embed UnimplementedRouterServer
 // for forward compatibility.
@@ -60,6 +83,9 @@ func (c *routerClient) Status(ctx context.Context, in *StatusRequest, opts ...gr
 type RouterServer interface {
 	// Status says what this router knows: which models it serves, and what it thinks of each worker.
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
+	// WatchWakes streams the models that requests wait for because no worker is there: each at once when requests begin to
+	// wait for it, and each second as long as they do. The stream lasts until the caller or the router ends it.
+	WatchWakes(*WatchWakesRequest, grpc.ServerStreamingServer[Wake]) error
 	mustEmbedUnimplementedRouterServer()
 }
 
@@ -72,6 +98,9 @@ type UnimplementedRouterServer struct{}
 
 func (UnimplementedRouterServer) Status(context.Context, *StatusRequest) (*StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedRouterServer) WatchWakes(*WatchWakesRequest, grpc.ServerStreamingServer[Wake]) error {
+	return status.Error(codes.Unimplemented, "method WatchWakes not implemented")
 }
 func (UnimplementedRouterServer) mustEmbedUnimplementedRouterServer() {}
 func (UnimplementedRouterServer) testEmbeddedByValue()                {}
@@ -112,6 +141,17 @@ func _Router_Status_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Router_WatchWakes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchWakesRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RouterServer).WatchWakes(m, &grpc.GenericServerStream[WatchWakesRequest, Wake]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Router_WatchWakesServer = grpc.ServerStreamingServer[Wake]
+
 // Router_ServiceDesc is the grpc.ServiceDesc for Router service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -124,6 +164,12 @@ var Router_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Router_Status_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchWakes",
+			Handler:       _Router_WatchWakes_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "router/v1/router.proto",
 }

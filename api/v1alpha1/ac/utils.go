@@ -20,12 +20,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.AcceleratorApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Adapter"):
 		return &apiv1alpha1.AdapterApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Admission"):
+		return &apiv1alpha1.AdmissionApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Auth"):
+		return &apiv1alpha1.AuthApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Engine"):
 		return &apiv1alpha1.EngineApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EngineVariable"):
 		return &apiv1alpha1.EngineVariableApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Heartbeat"):
 		return &apiv1alpha1.HeartbeatApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Hold"):
+		return &apiv1alpha1.HoldApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("InferenceModel"):
 		return &apiv1alpha1.InferenceModelApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("InferenceModelSpec"):
@@ -44,14 +50,22 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ModelMemoryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Parallelism"):
 		return &apiv1alpha1.ParallelismApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Placement"):
+		return &apiv1alpha1.PlacementApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Queue"):
+		return &apiv1alpha1.QueueApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Ring"):
 		return &apiv1alpha1.RingApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Rollout"):
 		return &apiv1alpha1.RolloutApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("RouterService"):
 		return &apiv1alpha1.RouterServiceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RouterTLS"):
+		return &apiv1alpha1.RouterTLSApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Scaling"):
 		return &apiv1alpha1.ScalingApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Tier"):
+		return &apiv1alpha1.TierApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Timeouts"):
 		return &apiv1alpha1.TimeoutsApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WeightCache"):

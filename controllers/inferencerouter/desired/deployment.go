@@ -68,8 +68,7 @@ func podSpec(router *v1alpha1.InferenceRouter, s Settings) *coreac.PodSpecApplyC
 			WithWhenUnsatisfiable(corev1.ScheduleAnyway).
 			WithMatchLabelKeys("pod-template-hash").
 			WithLabelSelector(metaac.LabelSelector().WithMatchLabels(Selector(router)))).
-		WithVolumes(coreac.Volume().WithName("tls").
-			WithSecret(coreac.SecretVolumeSource().WithSecretName(v1alpha1.SecretRouterTLS).WithDefaultMode(0o440))).
+		WithVolumes(volumes(router)...).
 		WithContainers(routerContainer(router, s))
 }
 
@@ -87,6 +86,7 @@ func routerContainer(router *v1alpha1.InferenceRouter, s Settings) *coreac.Conta
 			"--router-name="+router.Name,
 			fmt.Sprintf("--drain-timeout=%ds", drainSeconds(router)),
 		).
+		WithArgs(clientTLSArgs(router)...).
 		WithEnv(
 			coreac.EnvVar().WithName("POD_NAME").WithValueFrom(coreac.EnvVarSource().
 				WithFieldRef(coreac.ObjectFieldSelector().WithAPIVersion("v1").WithFieldPath("metadata.name"))),
@@ -110,7 +110,39 @@ func routerContainer(router *v1alpha1.InferenceRouter, s Settings) *coreac.Conta
 			WithAllowPrivilegeEscalation(false).
 			WithReadOnlyRootFilesystem(true).
 			WithCapabilities(coreac.Capabilities().WithDrop("ALL"))).
-		WithVolumeMounts(coreac.VolumeMount().WithName("tls").WithMountPath(v1alpha1.TLSDir).WithReadOnly(true))
+		WithVolumeMounts(mounts(router)...)
+}
+
+// clientTLS is the name of the volume with the certificate that clients see.
+const clientTLS = "client-tls"
+
+func volumes(router *v1alpha1.InferenceRouter) []*coreac.VolumeApplyConfiguration {
+	list := []*coreac.VolumeApplyConfiguration{secretVolume("tls", v1alpha1.SecretRouterTLS)}
+	if router.Spec.TLS != nil {
+		list = append(list, secretVolume(clientTLS, router.Spec.TLS.SecretName))
+	}
+	return list
+}
+
+func secretVolume(name, secret string) *coreac.VolumeApplyConfiguration {
+	return coreac.Volume().WithName(name).WithSecret(coreac.SecretVolumeSource().WithSecretName(secret).WithDefaultMode(0o440))
+}
+
+func mounts(router *v1alpha1.InferenceRouter) []*coreac.VolumeMountApplyConfiguration {
+	list := []*coreac.VolumeMountApplyConfiguration{
+		coreac.VolumeMount().WithName("tls").WithMountPath(v1alpha1.TLSDir).WithReadOnly(true),
+	}
+	if router.Spec.TLS != nil {
+		list = append(list, coreac.VolumeMount().WithName(clientTLS).WithMountPath(v1alpha1.ClientTLSDir).WithReadOnly(true))
+	}
+	return list
+}
+
+func clientTLSArgs(router *v1alpha1.InferenceRouter) []string {
+	if router.Spec.TLS == nil {
+		return nil
+	}
+	return []string{"--client-tls-dir=" + v1alpha1.ClientTLSDir}
 }
 
 func port(name string, number int32) *coreac.ContainerPortApplyConfiguration {

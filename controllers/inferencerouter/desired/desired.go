@@ -73,10 +73,14 @@ func Port(router *v1alpha1.InferenceRouter) int32 {
 // URL is the base URL for OpenAI clients inside the cluster.
 func URL(router *v1alpha1.InferenceRouter) string {
 	host := Name(router) + "." + router.Namespace + ".svc"
-	if port := Port(router); port != 80 {
+	scheme, usual := "http", int32(80)
+	if router.Spec.TLS != nil {
+		scheme, usual = "https", 443
+	}
+	if port := Port(router); port != usual {
 		host = fmt.Sprintf("%s:%d", host, port)
 	}
-	return "http://" + host + "/v1"
+	return scheme + "://" + host + "/v1"
 }
 
 // Service is how clients reach the routers.

@@ -56,6 +56,26 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: uri
       type:
         scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Admission
+  map:
+    fields:
+    - name: admitPercent
+      type:
+        scalar: numeric
+      default: 90
+    - name: refusePercent
+      type:
+        scalar: numeric
+      default: 95
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Auth
+  map:
+    fields:
+    - name: mode
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.AuthMode
+      default: None
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.AuthMode
+  scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Engine
   map:
     fields:
@@ -135,6 +155,17 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 500
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Hold
+  map:
+    fields:
+    - name: maxRequests
+      type:
+        scalar: numeric
+      default: 1000
+    - name: maxSeconds
+      type:
+        scalar: numeric
+      default: 570
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceModel
   map:
     fields:
@@ -288,6 +319,19 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceRouterSpec
   map:
     fields:
+    - name: admission
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Admission
+      default:
+        admitPercent: 90
+        refusePercent: 95
+    - name: auth
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Auth
+      default: {}
+    - name: defaultTier
+      type:
+        scalar: string
     - name: drainTimeoutSeconds
       type:
         scalar: numeric
@@ -298,13 +342,29 @@ var schemaYAML = typed.YAMLObject(`types:
       default:
         intervalMilliseconds: 1000
         timeoutMilliseconds: 500
+    - name: hold
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Hold
+      default: {}
     - name: image
       type:
         scalar: string
+    - name: placement
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Placement
+      default: {}
+    - name: queue
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Queue
+      default: {}
     - name: replicas
       type:
         scalar: numeric
       default: 2
+    - name: resume
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.ResumeMode
+      default: Enabled
     - name: ring
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Ring
@@ -313,10 +373,21 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.RouterService
       default: {}
+    - name: tiers
+      type:
+        list:
+          elementType:
+            namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Tier
+          elementRelationship: associative
+          keys:
+          - name
     - name: timeouts
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Timeouts
       default: {}
+    - name: tls
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.RouterTLS
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceRouterStatus
   map:
     fields:
@@ -389,11 +460,33 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 1
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Placement
+  map:
+    fields:
+    - name: policy
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.PlacementPolicy
+      default: LeastPredictedTTFT
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.PlacementPolicy
+  scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.PrefixCaching
+  scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Queue
+  map:
+    fields:
+    - name: maxRequests
+      type:
+        scalar: numeric
+      default: 1000
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.ResumeMode
   scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Ring
   map:
     fields:
+    - name: maxLoadPercent
+      type:
+        scalar: numeric
+      default: 125
     - name: virtualNodes
       type:
         scalar: numeric
@@ -425,6 +518,12 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: io.k8s.api.core.v1.ServiceType
       default: ClusterIP
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.RouterTLS
+  map:
+    fields:
+    - name: secretName
+      type:
+        scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Scaling
   map:
     fields:
@@ -436,6 +535,24 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 1
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Tier
+  map:
+    fields:
+    - name: maxQueueSeconds
+      type:
+        scalar: numeric
+      default: 30
+    - name: name
+      type:
+        scalar: string
+    - name: priority
+      type:
+        scalar: numeric
+      default: 0
+    - name: whenBusy
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.WhenBusy
+      default: Queue
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Timeouts
   map:
     fields:
@@ -484,6 +601,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: uri
       type:
         scalar: string
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.WhenBusy
+  scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.WorkerPool
   map:
     fields:

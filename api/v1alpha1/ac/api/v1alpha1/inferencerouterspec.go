@@ -2,11 +2,15 @@
 
 package v1alpha1
 
+import (
+	apiv1alpha1 "github.com/ringfleet/ringfleet/api/v1alpha1"
+)
+
 // InferenceRouterSpecApplyConfiguration represents a declarative configuration of the InferenceRouterSpec type for use
 // with apply.
 //
-// InferenceRouterSpec says how a namespace's models are served. Routers follow changes of heartbeat, ring and timeouts
-// without a restart.
+// InferenceRouterSpec says how a namespace's models are served. Routers follow every change but those of image, service
+// and drainTimeoutSeconds without a restart.
 type InferenceRouterSpecApplyConfiguration struct {
 	// replicas is the number of router pods. Any number agree on where a conversation goes.
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -16,8 +20,26 @@ type InferenceRouterSpecApplyConfiguration struct {
 	Service *RouterServiceApplyConfiguration `json:"service,omitempty"`
 	// heartbeat says when a worker counts as lost and when as back.
 	Heartbeat *HeartbeatApplyConfiguration `json:"heartbeat,omitempty"`
+	// tls serves clients over TLS. Without it they are served without.
+	TLS *RouterTLSApplyConfiguration `json:"tls,omitempty"`
 	// ring says how keys are spread over workers.
 	Ring *RingApplyConfiguration `json:"ring,omitempty"`
+	// placement says which worker a request goes to.
+	Placement *PlacementApplyConfiguration `json:"placement,omitempty"`
+	// resume says whether an answer that streams goes on at another worker when its own is lost.
+	Resume *apiv1alpha1.ResumeMode `json:"resume,omitempty"`
+	// auth says who a client is taken for.
+	Auth *AuthApplyConfiguration `json:"auth,omitempty"`
+	// tiers are the classes of requests, by their names. Without any there is one of priority 0 that queues.
+	Tiers []TierApplyConfiguration `json:"tiers,omitempty"`
+	// defaultTier is the tier of requests that name none. By default it is the one with the least priority.
+	DefaultTier *string `json:"defaultTier,omitempty"`
+	// admission says from which use of the KV cache on requests wait or are refused.
+	Admission *AdmissionApplyConfiguration `json:"admission,omitempty"`
+	// queue bounds the requests that wait for room, for each model and router.
+	Queue *QueueApplyConfiguration `json:"queue,omitempty"`
+	// hold bounds the requests that wait for a model without workers, for each model and router.
+	Hold *HoldApplyConfiguration `json:"hold,omitempty"`
 	// timeouts bound how long a request may wait for its worker.
 	Timeouts *TimeoutsApplyConfiguration `json:"timeouts,omitempty"`
 	// drainTimeoutSeconds is how long a router that must go may finish the streams it carries.
@@ -62,11 +84,88 @@ func (b *InferenceRouterSpecApplyConfiguration) WithHeartbeat(value *HeartbeatAp
 	return b
 }
 
+// WithTLS sets the TLS field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TLS field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithTLS(value *RouterTLSApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.TLS = value
+	return b
+}
+
 // WithRing sets the Ring field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Ring field is set to the value of the last call.
 func (b *InferenceRouterSpecApplyConfiguration) WithRing(value *RingApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
 	b.Ring = value
+	return b
+}
+
+// WithPlacement sets the Placement field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Placement field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithPlacement(value *PlacementApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.Placement = value
+	return b
+}
+
+// WithResume sets the Resume field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Resume field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithResume(value apiv1alpha1.ResumeMode) *InferenceRouterSpecApplyConfiguration {
+	b.Resume = &value
+	return b
+}
+
+// WithAuth sets the Auth field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Auth field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithAuth(value *AuthApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.Auth = value
+	return b
+}
+
+// WithTiers adds the given value to the Tiers field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Tiers field.
+func (b *InferenceRouterSpecApplyConfiguration) WithTiers(values ...*TierApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithTiers")
+		}
+		b.Tiers = append(b.Tiers, *values[i])
+	}
+	return b
+}
+
+// WithDefaultTier sets the DefaultTier field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the DefaultTier field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithDefaultTier(value string) *InferenceRouterSpecApplyConfiguration {
+	b.DefaultTier = &value
+	return b
+}
+
+// WithAdmission sets the Admission field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Admission field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithAdmission(value *AdmissionApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.Admission = value
+	return b
+}
+
+// WithQueue sets the Queue field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Queue field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithQueue(value *QueueApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.Queue = value
+	return b
+}
+
+// WithHold sets the Hold field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Hold field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithHold(value *HoldApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.Hold = value
 	return b
 }
 

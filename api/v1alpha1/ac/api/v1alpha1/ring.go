@@ -9,6 +9,9 @@ package v1alpha1
 type RingApplyConfiguration struct {
 	// virtualNodes is how many points of the ring each worker has. More of them spread keys more evenly.
 	VirtualNodes *int32 `json:"virtualNodes,omitempty"`
+	// maxLoadPercent is the most requests that a worker may have, in per cent of the mean of the model's workers. A request
+	// whose worker has as many goes to another. Less spreads load more evenly and keeps fewer conversations at their cache.
+	MaxLoadPercent *int32 `json:"maxLoadPercent,omitempty"`
 }
 
 // RingApplyConfiguration constructs a declarative configuration of the Ring type for use with
@@ -22,5 +25,13 @@ func Ring() *RingApplyConfiguration {
 // If called multiple times, the VirtualNodes field is set to the value of the last call.
 func (b *RingApplyConfiguration) WithVirtualNodes(value int32) *RingApplyConfiguration {
 	b.VirtualNodes = &value
+	return b
+}
+
+// WithMaxLoadPercent sets the MaxLoadPercent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MaxLoadPercent field is set to the value of the last call.
+func (b *RingApplyConfiguration) WithMaxLoadPercent(value int32) *RingApplyConfiguration {
+	b.MaxLoadPercent = &value
 	return b
 }

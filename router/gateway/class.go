@@ -1,0 +1,54 @@
+package gateway
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/ringfleet/ringfleet/api/telemetry"
+)
+
+const (
+	// mostTenant bounds a tenant's name, in bytes.
+	mostTenant = 128
+	// reply is how long before a client gives up it is told that its request still waits.
+	reply = time.Second
+	// mostTimeout bounds what a client says that it waits.
+	mostTimeout = 24 * time.Hour
+)
+
+// classify says how urgent a call is, whose it is, and how long its client waits.
+func (x *exchange) classify(s *State, c *Call) error {
+	c.Tier = s.settings.DefaultTier
+	if s.settings.TrustHeaders {
+		if name := x.r.Header.Get(telemetry.HeaderTier); name != "" {
+			c.Tier = name
+		}
+		c.Tenant = x.r.Header.Get(telemetry.HeaderTenant)
+		c.Tenant = c.Tenant[:min(len(c.Tenant), mostTenant)]
+	}
+	known := c.Tier == s.settings.DefaultTier
+	for _, t := range s.settings.Tiers {
+		if t.Name == c.Tier {
+			c.Priority, known = t.Priority, true
+		}
+	}
+	if !known {
+		return &unknownTierError{name: c.Tier, tiers: s.settings.Tiers}
+	}
+	x.tier = c.Tier
+	streams := c.Chat != nil && c.Chat.Stream // comments keep its client waiting
+	if patience := timeout(x.r.Header.Get(telemetry.HeaderTimeout)); patience > 0 && !streams {
+		c.Deadline = x.began.Add(max(patience-reply, patience/2))
+	}
+	return nil
+}
+
+// timeout reads a number of seconds; 0 when there is none that makes sense.
+func timeout(s string) time.Duration {
+	seconds, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(seconds) || seconds <= 0 || seconds > mostTimeout.Seconds() {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}

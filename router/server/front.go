@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/net/netutil"
+	"k8s.io/utils/clock"
+
+	"github.com/ringfleet/ringfleet/api/identity"
+)
+
+// Limits of what clients may send ahead, and how long a connection may be silent.
+const (
+	streamBuffer     = 256 << 10 // bytes of a body that nobody has read yet, by stream
+	connectionBuffer = 1 << 20   // and by connection
+	frontStreams     = 100       // at once, by connection of HTTP/2
+	pingAfter        = 15 * time.Second
+	pingTimeout      = 15 * time.Second
+	writeTimeout     = 30 * time.Second // of any byte of HTTP/2
+)
+
+// newFront returns the server that clients meet. It speaks HTTP/1.1 and HTTP/2, over TLS where there is a certificate, and
+// otherwise HTTP/2 by prior knowledge.
+func newFront(requests context.Context, handler http.Handler, cert *certificate, lines *log.Logger) *http.Server {
+	s := &http.Server{
+		Handler: handler, ErrorLog: lines,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10,
+		BaseContext: func(net.Listener) context.Context { return requests },
+		Protocols:   new(http.Protocols),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:      frontStreams,
+			MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer,
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeTimeout,
+		},
+	}
+	s.Protocols.SetHTTP1(true)
+	if cert == nil {
+		s.Protocols.SetUnencryptedHTTP2(true)
+		return s
+	}
+	s.Protocols.SetHTTP2(true)
+	s.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
+	return s
+}
+
+// serveFront serves clients on l, at most as many connections as may be open at once. Those beyond wait to be accepted.
+func serveFront(s *http.Server, l net.Listener, most int) error {
+	l = netutil.LimitListener(l, most)
+	if s.TLSConfig != nil {
+		return s.ServeTLS(l, "", "")
+	}
+	return s.Serve(l)
+}
+
+// reread is how often the certificate for clients is read again. The kubelet needs about a minute to bring a changed
+// Secret.
+const reread = 20 * time.Second
+
+// certificate is what clients see; it follows its files.
+type certificate struct {
+	dir    string
+	log    logr.Logger
+	now    atomic.Pointer[tls.Certificate]
+	ticker clock.Ticker
+	stop   chan struct{}
+	done   chan struct{}
+}
+
+// openCertificate reads the files in dir, and reads them again as they change. It is nil where dir is empty.
+func openCertificate(c clock.WithTicker, log logr.Logger, dir string) (*certificate, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	f := &certificate{dir: dir, log: log, stop: make(chan struct{}), done: make(chan struct{})}
+	if err := f.read(); err != nil {
+		return nil, fmt.Errorf("--client-tls-dir: %w", err)
+	}
+	f.ticker = c.NewTicker(reread)
+	go f.follow()
+	return f, nil
+}
+
+// Close ends the reading. A nil certificate has nothing to close.
+func (f *certificate) Close() {
+	if f == nil {
+		return
+	}
+	close(f.stop)
+	<-f.done
+}
+
+func (f *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.now.Load(), nil }
+
+// read takes the files as they are now. Its error holds nothing of them.
+func (f *certificate) read() error {
+	cert, key := filepath.Join(f.dir, identity.CertFile), filepath.Join(f.dir, identity.KeyFile)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", cert, identity.KeyFile, err)
+	}
+	f.now.Store(&pair)
+	return nil
+}
+
+// follow reads the files again and again. Where they don't fit together the last good ones stay in use.
+func (f *certificate) follow() {
+	defer close(f.done)
+	defer f.ticker.Stop()
+	for last := ""; ; {
+		select {
+		case <-f.stop:
+			return
+		case <-f.ticker.C():
+		}
+		switch err := f.read(); {
+		case err == nil:
+			last = ""
+		case err.Error() != last:
+			last = err.Error()
+			f.log.Info("The renewed certificate for clients can't be used; the last one stays in use", "dir", f.dir, "why", last)
+		}
+	}
+}

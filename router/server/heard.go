@@ -1,0 +1,212 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/router/admission"
+	"github.com/ringfleet/ringfleet/router/heartbeat"
+	"github.com/ringfleet/ringfleet/router/placement"
+	"github.com/ringfleet/ringfleet/router/upstream"
+)
+
+// report takes what a worker says of its load, or of its way to serve.
+func (f *fleet) report(m heartbeat.Member, r *workerv1.Report, at time.Time) {
+	if !r.GetModelLoaded() {
+		f.mu.Lock()
+		p := f.progress[m.Pod]
+		if p == nil {
+			p = &progress{}
+			f.progress[m.Pod] = p
+		}
+		p.hear(r, at)
+		f.mu.Unlock()
+		return
+	}
+	f.board.Observe(m.ModelUID, m.Pod, m.Instance, loadOf(r), at)
+	f.gate.Wake(m.ModelUID)
+}
+
+// loadOf is a report's load in the words of placement, in tokens instead of blocks.
+func loadOf(r *workerv1.Report) placement.Load {
+	l := r.GetLoad()
+	out := placement.Load{
+		Running: int(l.GetRunning()), Waiting: int(l.GetWaiting()), Seats: int(l.GetMaxSequences()),
+		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(),
+	}
+	if l != nil {
+		out.Backlog, out.Prefill, out.Decode = l.BacklogTokens, l.PrefillTokensPerSecond, l.DecodeTokensPerSecond
+		out.KVTotal, out.KVUsed = blocks(l.KvBlocksTotal, l), blocks(l.KvBlocksUsed, l)
+	}
+	return out
+}
+
+// blocks are a number of blocks in tokens; nil where it is unknown.
+func blocks(n *uint64, l *workerv1.Load) *uint64 {
+	if n == nil || l.GetKvBlockTokens() == 0 {
+		return nil
+	}
+	return new(*n * uint64(l.GetKvBlockTokens()))
+}
+
+// levels say how full a model is.
+func (f *fleet) levels(modelUID string) admission.Levels {
+	l := f.board.Levels(modelUID, f.clock.Now())
+	out := admission.Levels{KVPercent: l.KVPercent, InRing: l.InRing, Running: l.Running, Waiting: l.Waiting, Seats: l.Seats}
+	if v := f.board.View(modelUID); v != nil {
+		out.Candidates = v.Candidates()
+	}
+	return out
+}
+
+// outcome tells the heartbeats how a call ended.
+func (f *fleet) outcome(pod, instance string, o upstream.Outcome) {
+	switch o {
+	case upstream.Good:
+		f.table.Outcome(pod, instance, heartbeat.Good)
+	case upstream.Failed:
+		f.table.Outcome(pod, instance, heartbeat.Failed)
+	case upstream.NoFirstByte:
+		f.table.Outcome(pod, instance, heartbeat.NoFirstByte)
+	}
+}
+
+// measured tells the heartbeats how fast a call was.
+func (f *fleet) measured(pod, instance string, m upstream.Measure) {
+	f.table.Measured(pod, instance, heartbeat.FirstToken, m.FirstToken.Seconds())
+	if m.BetweenTokens > 0 {
+		f.table.Measured(pod, instance, heartbeat.BetweenTokens, m.BetweenTokens.Seconds())
+	}
+}
+
+// ejected counts and logs a change of who is passed over.
+func (f *fleet) ejected(e heartbeat.Ejection) {
+	if name, known := f.label(e.ModelUID); known && e.Change == heartbeat.Ejected {
+		f.set.Ejections.WithLabelValues(name).Inc()
+	}
+	f.log.Info("a worker is passed over, or no longer is", "model", e.ModelUID, "worker", e.Pod, "instance", e.Instance,
+		"change", e.Change.String(), "cause", string(e.Cause), "why", e.Why, "for", e.For.String(), "times", e.Times)
+}
+
+// anomaly counts and logs a worker that differs.
+func (f *fleet) anomaly(a heartbeat.Anomaly) {
+	if name, known := f.label(a.ModelUID); known {
+		by := 1.0
+		if !a.On {
+			by = -1
+		}
+		f.set.Anomalous.WithLabelValues(name, a.Signal.String()).Add(by)
+	}
+	f.log.Info("a worker differs from what is usual, or no longer does", "model", a.ModelUID, "worker", a.Pod, "instance", a.Instance,
+		"measure", a.Signal.String(), "against", a.Against.String(), "on", a.On, "value", a.Value, "usual", a.Usual, "z", a.Z)
+}
+
+// label is a model's name in figures.
+func (f *fleet) label(modelUID string) (string, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	name, known := f.labels[modelUID]
+	return name, known
+}
+
+// retried counts and logs one more worker asked.
+func (f *fleet) retried(r upstream.Retry) {
+	name, known := f.label(r.ModelUID)
+	if known {
+		f.set.Retries.WithLabelValues(name).Inc()
+	}
+	f.log.Info("a request is tried on another worker", "request_id", r.RequestID, "model", name, "worker", r.From, "why", r.Why, "next", r.To)
+}
+
+// resumed counts and logs an answer that goes on at another worker.
+func (f *fleet) resumed(r upstream.Retry) {
+	name, known := f.label(r.ModelUID)
+	if known {
+		f.set.Resumes.WithLabelValues(name).Inc()
+	}
+	f.log.Info("an answer goes on at another worker", "request_id", r.RequestID, "model", name, "worker", r.From, "why", r.Why,
+		"next", r.To, "tokens", r.Tokens)
+}
+
+// quarantined logs a request that is not run.
+func (f *fleet) quarantined(q upstream.Quarantine) {
+	name, _ := f.label(q.ModelUID)
+	f.log.Info("a request is not run, as workers died at work on it", "request_id", q.RequestID, "model", name, "workers", q.Pods, "until", q.Until)
+}
+
+// state is what a model's workers do.
+func (f *fleet) state(modelUID string) (s workersState) {
+	if v := f.board.View(modelUID); v != nil {
+		s.inRing = v.InRing()
+	}
+	now := f.clock.Now()
+	var furthest string
+	for _, w := range f.table.Workers() {
+		if w.ModelUID != modelUID {
+			continue
+		}
+		s.candidates++
+		stage := w.Report.GetStage()
+		if stage == workerv1.Stage_STAGE_FAILED {
+			s.failed++
+			continue
+		}
+		if s.stage == workerv1.Stage_STAGE_DRAINING || stage > s.stage && stage != workerv1.Stage_STAGE_DRAINING || s.stage == 0 {
+			s.stage, s.percent, furthest = stage, nil, w.Pod
+			if w.Report != nil {
+				s.percent = w.Report.ProgressPercent
+			}
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.progress[furthest]; p != nil && p.stage == s.stage {
+		s.left = p.left(now)
+	}
+	return s
+}
+
+// waits is what requests of a model wait for; empty when a worker takes them.
+func (f *fleet) waits(modelUID string) string {
+	if v := f.board.View(modelUID); v != nil && v.InRing() > 0 {
+		return ""
+	}
+	return f.state(modelUID).waits()
+}
+
+// bell wakes everybody who listens. Its zero value is ready.
+type bell struct {
+	mu sync.Mutex // guards ch
+	ch chan struct{}
+}
+
+// listen returns a channel that is closed when the bell rings next.
+func (b *bell) listen() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}
+
+// figures brings those up to date that are looked at only when somebody asks.
+func (f *fleet) figures() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for uid, name := range f.labels {
+		s := f.gate.Stats(uid)
+		f.set.Queued.WithLabelValues(name).Set(float64(s.Queued))
+		f.set.Held.WithLabelValues(name).Set(float64(s.Held))
+	}
+}
