@@ -126,7 +126,7 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 	f.gate.Keep(uids)
 	f.configure(s.Settings)
 	f.table.SetConfig(heartbeat.Config{Interval: h.Interval, Timeout: h.Timeout,
-		FailuresToDrop: h.FailuresToDrop, SuccessesToAdmit: h.SuccessesToAdmit})
+		FailuresToDrop: h.FailuresToDrop, SuccessesToAdmit: h.SuccessesToAdmit, Stall: s.Settings.Idle})
 	f.table.SetCandidates(candidates)
 	f.publish()
 	f.set.Synced.Set(1)

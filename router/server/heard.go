@@ -80,16 +80,14 @@ func (f *fleet) measured(pod, instance string, m upstream.Measure) {
 	}
 }
 
-// ejected counts and logs a change of who is passed over.
+// ejected counts a change of who is passed over. The table logs it.
 func (f *fleet) ejected(e heartbeat.Ejection) {
 	if name, known := f.label(e.ModelUID); known && e.Change == heartbeat.Ejected {
 		f.set.Ejections.WithLabelValues(name).Inc()
 	}
-	f.log.Info("a worker is passed over, or no longer is", "model", e.ModelUID, "worker", e.Pod, "instance", e.Instance,
-		"change", e.Change.String(), "cause", string(e.Cause), "why", e.Why, "for", e.For.String(), "times", e.Times)
 }
 
-// anomaly counts and logs a worker that differs.
+// anomaly counts a worker that differs. The table logs it.
 func (f *fleet) anomaly(a heartbeat.Anomaly) {
 	if name, known := f.label(a.ModelUID); known {
 		by := 1.0
@@ -98,8 +96,6 @@ func (f *fleet) anomaly(a heartbeat.Anomaly) {
 		}
 		f.set.Anomalous.WithLabelValues(name, a.Signal.String()).Add(by)
 	}
-	f.log.Info("a worker differs from what is usual, or no longer does", "model", a.ModelUID, "worker", a.Pod, "instance", a.Instance,
-		"measure", a.Signal.String(), "against", a.Against.String(), "on", a.On, "value", a.Value, "usual", a.Usual, "z", a.Z)
 }
 
 // label is a model's name in figures.

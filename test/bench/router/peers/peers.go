@@ -45,7 +45,7 @@ func Quiet(ctx context.Context, log, path string, args ...string) (*process.Proc
 
 func arguments(name, dir string, port int, workers []int) ([]string, error) {
 	if name == install.VLLMRouter {
-		args := []string{"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--policy", "consistent_hash", "--log-level", "warn", "--worker-urls"}
+		args := []string{"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--policy", "consistent_hash", "--log-level", "warning", "--worker-urls"}
 		for _, w := range workers {
 			args = append(args, "http://127.0.0.1:"+strconv.Itoa(w))
 		}
