@@ -28,8 +28,10 @@ const (
 	// HeaderTier and HeaderTenant name the class of a request and whose it is, where an InferenceRouter trusts them.
 	HeaderTier   = "X-Ringfleet-Tier"
 	HeaderTenant = "X-Ringfleet-Tenant"
-	// HeaderTimeout is how many seconds a client waits for an answer, as OpenAI's libraries send it.
-	HeaderTimeout = "X-Stainless-Timeout"
+	// HeaderTimeout and HeaderReadTimeout are how many seconds a client waits, as OpenAI's libraries for JavaScript and for
+	// Python send it.
+	HeaderTimeout     = "X-Stainless-Timeout"
+	HeaderReadTimeout = "X-Stainless-Read-Timeout"
 	// HeaderSession is a client's name for a conversation: turns with the same value meet the same worker.
 	HeaderSession = "X-Session-Id"
 )

@@ -34,10 +34,10 @@ type InferenceRouter struct {
 	Status InferenceRouterStatus `json:"status,omitzero"`
 }
 
-// InferenceRouterSpec says how a namespace's models are served. Routers follow every change but those of image, service
-// and drainTimeoutSeconds without a restart.
+// InferenceRouterSpec says how a namespace's models are served. Routers follow every change but those of image, tls, tracing and
+// drainTimeoutSeconds without a restart.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.defaultTier) || self.defaultTier == ” || (has(self.tiers) && self.tiers.exists(t, t.name == self.defaultTier))",message="defaultTier must be the name of one of tiers"
+// +kubebuilder:validation:XValidation:rule="!has(self.defaultTier) || size(self.defaultTier) == 0 || (has(self.tiers) && self.tiers.exists(t, t.name == self.defaultTier))",message="defaultTier must be the name of one of tiers"
 type InferenceRouterSpec struct {
 	// replicas is the number of router pods. Any number agree on where a conversation goes.
 	// +optional
@@ -85,6 +85,10 @@ type InferenceRouterSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Auth Auth `json:"auth,omitzero"`
+
+	// tracing tells a collector of OpenTelemetry how requests went.
+	// +optional
+	Tracing *Tracing `json:"tracing,omitempty"`
 
 	// tiers are the classes of requests, by their names. Without any there is one of priority 0 that queues.
 	// +optional
@@ -153,7 +157,7 @@ type RouterTLS struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	SecretName string `json:"secretName"`
+	SecretName string `json:"secretName,omitempty"`
 }
 
 // Heartbeat says when a worker counts as lost and when as back. No report within interval and timeout is a failure, and
@@ -249,6 +253,32 @@ type Auth struct {
 	// +optional
 	// +kubebuilder:default=None
 	Mode AuthMode `json:"mode,omitempty"`
+
+	// tenantCache Shared lets tenants share what workers have cached of equal prompts, which also tells one how far its
+	// prompt begins like another's. Isolated keeps them apart; each computes its own prompts.
+	// +optional
+	// +kubebuilder:default=Shared
+	TenantCache TenantCache `json:"tenantCache,omitempty"`
+}
+
+// TenantCache says whether tenants share the workers' caches of prompts.
+//
+// +kubebuilder:validation:Enum=Shared;Isolated
+type TenantCache string
+
+// What tenants may do.
+const (
+	TenantCacheShared   TenantCache = "Shared"
+	TenantCacheIsolated TenantCache = "Isolated"
+)
+
+// Tracing is where traces go.
+type Tracing struct {
+	// endpoint is the URL of a collector that speaks OTLP by gRPC, such as http://collector.observability:4317.
+	// +required
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^\s]+$`
+	Endpoint string `json:"endpoint,omitempty"`
 }
 
 // AuthMode is how a router knows its clients.
@@ -269,10 +299,9 @@ type Tier struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	Name string `json:"name"`
+	Name string `json:"name,omitempty"`
 
-	// priority: requests that wait start in the order of their priorities, the greatest first, and workers preempt those
-	// of a smaller one first.
+	// priority orders requests that wait: those with the greatest start first, and workers preempt those with the least first.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000

@@ -111,6 +111,14 @@ func sleeps(m *v1alpha1.InferenceModel) bool {
 		(m.Spec.Scaling.MaxReplicas == nil || *m.Spec.Scaling.MaxReplicas > 0)
 }
 
+// least is how many workers a model that wakes gets.
+func least(m *v1alpha1.InferenceModel) int32 {
+	if m.Spec.Scaling.MinReplicas == nil {
+		return 1
+	}
+	return max(1, *m.Spec.Scaling.MinReplicas)
+}
+
 // Start listens until ctx ends.
 func (w *Waker) Start(ctx context.Context) error {
 	w.init()
@@ -191,7 +199,7 @@ func (w *Waker) wake(ctx context.Context, namespace string, uid types.UID) {
 	if err == nil {
 		scale := &autoscalingv1.Scale{
 			ObjectMeta: metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion},
-			Spec:       autoscalingv1.ScaleSpec{Replicas: 1},
+			Spec:       autoscalingv1.ScaleSpec{Replicas: least(&m)},
 		}
 		err = w.Client.SubResource("scale").Update(ctx, &m, client.WithSubResourceBody(scale))
 	}

@@ -173,6 +173,7 @@ func settings(r *v1alpha1.InferenceRouter) Settings {
 	s.Policy = string(cmp.Or(r.Spec.Placement.Policy, v1alpha1.PlacementPolicy(s.Policy)))
 	s.Resume = r.Spec.Resume != v1alpha1.ResumeDisabled
 	s.TrustHeaders = r.Spec.Auth.Mode == v1alpha1.AuthTrustedHeaders
+	s.Isolate = r.Spec.Auth.TenantCache == v1alpha1.TenantCacheIsolated
 	tiers(&s, r)
 	a := &s.Admission
 	override(&a.AdmitPercent, r.Spec.Admission.AdmitPercent, 1)

@@ -297,7 +297,7 @@ var means = map[string]struct {
 				Timeouts:  v1alpha1.Timeouts{FirstByteSeconds: 7, IdleSeconds: 8},
 				Placement: v1alpha1.Placement{Policy: v1alpha1.PlacementConsistentHash},
 				Resume:    v1alpha1.ResumeDisabled,
-				Auth:      v1alpha1.Auth{Mode: v1alpha1.AuthTrustedHeaders},
+				Auth:      v1alpha1.Auth{Mode: v1alpha1.AuthTrustedHeaders, TenantCache: v1alpha1.TenantCacheIsolated},
 				Admission: v1alpha1.Admission{AdmitPercent: 50, RefusePercent: 60},
 				Queue:     v1alpha1.Queue{MaxRequests: new(int32(5))},
 				Hold:      v1alpha1.Hold{MaxRequests: new(int32(6)), MaxSeconds: new(int32(9))},
@@ -307,7 +307,7 @@ var means = map[string]struct {
 		func(s *State) {
 			s.Settings = Settings{
 				Heartbeat:    Heartbeat{200 * time.Millisecond, 100 * time.Millisecond, 5, 4},
-				VirtualNodes: 40, MaxLoadPercent: 200, Policy: "ConsistentHash", TrustHeaders: true,
+				VirtualNodes: 40, MaxLoadPercent: 200, Policy: "ConsistentHash", TrustHeaders: true, Isolate: true,
 				Tiers: DefaultSettings().Tiers, DefaultTier: "default",
 				Admission: Admission{AdmitPercent: 50, RefusePercent: 60, MaxQueued: 5, MaxHeld: 6, MaxHold: 9 * time.Second},
 				FirstByte: 7 * time.Second, Idle: 8 * time.Second,

@@ -54,9 +54,11 @@ type Settings struct {
 	// TrustHeaders believes what a request says of its tier and tenant. Tiers are by falling priority, then by name; there
 	// is at least one, and DefaultTier is one of them.
 	TrustHeaders bool
-	Tiers        []Tier
-	DefaultTier  string
-	Admission    Admission
+	// Isolate keeps the cached prompts of tenants apart.
+	Isolate     bool
+	Tiers       []Tier
+	DefaultTier string
+	Admission   Admission
 	// FirstByte is how long a worker may take until the first token, Idle how long between two.
 	FirstByte, Idle time.Duration
 }

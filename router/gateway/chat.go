@@ -147,6 +147,9 @@ func (x *exchange) settle(u openai.Usage) {
 func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *Call, answer *openai.Completion) error {
 	x.events = newEvents(x.h.cfg.Clock, x.w, x.rc, cancel, func() string { return x.h.cfg.Generator.Waits(call.ModelUID) })
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
+	if err != nil && ctx.Err() != nil {
+		return errGone
+	}
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,10 @@ func (x *exchange) classify(s *State, c *Call) error {
 		c.Tenant = x.r.Header.Get(telemetry.HeaderTenant)
 		c.Tenant = c.Tenant[:min(len(c.Tenant), mostTenant)]
 	}
+	if s.settings.Isolate && c.Tenant != "" {
+		c.Salt = c.Tenant
+		c.Key = appendName(append(c.Key, 0), "tenant", c.Tenant)
+	}
 	known := c.Tier == s.settings.DefaultTier
 	for _, t := range s.settings.Tiers {
 		if t.Name == c.Tier {
@@ -38,10 +42,19 @@ func (x *exchange) classify(s *State, c *Call) error {
 	}
 	x.tier = c.Tier
 	streams := c.Chat != nil && c.Chat.Stream // comments keep its client waiting
-	if patience := timeout(x.r.Header.Get(telemetry.HeaderTimeout)); patience > 0 && !streams {
+	if patience := x.patience(); patience > 0 && !streams {
 		c.Deadline = x.began.Add(max(patience-reply, patience/2))
 	}
 	return nil
+}
+
+// patience is how long the client waits; 0 when it doesn't say.
+func (x *exchange) patience() time.Duration {
+	a, b := timeout(x.r.Header.Get(telemetry.HeaderTimeout)), timeout(x.r.Header.Get(telemetry.HeaderReadTimeout))
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // timeout reads a number of seconds; 0 when there is none that makes sense.

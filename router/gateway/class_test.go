@@ -43,6 +43,23 @@ func TestHeadersSayWhoseARequestIsWhereTheyAreTrusted(t *testing.T) {
 	}
 }
 
+func TestTenantsThatAreIsolatedShareNeitherCacheNorKey(t *testing.T) {
+	r := tiered(true)
+	s := *r.state.Load()
+	s.settings.Isolate = true
+	r.SetState(&s)
+	for _, tenant := range []string{"a", "b", ""} {
+		r.do("POST", pathChat, ask, telemetry.HeaderTenant, tenant, telemetry.HeaderSession, "one")
+	}
+	a, b, none := r.script.calls[0], r.script.calls[1], r.script.calls[2]
+	if a.Salt != "a" || b.Salt != "b" || none.Salt != "" {
+		t.Errorf("salts %q, %q and %q", a.Salt, b.Salt, none.Salt)
+	}
+	if string(a.Key) == string(b.Key) || string(a.Key) == string(none.Key) {
+		t.Error("two tenants have one key")
+	}
+}
+
 func TestATierThatIsNotThereIsRefusedWithThoseThatAre(t *testing.T) {
 	r := tiered(true)
 	w := r.do("POST", pathChat, ask, telemetry.HeaderTier, "platinum")

@@ -55,6 +55,8 @@ type Call struct {
 	Tier     string
 	Tenant   string
 	Priority int32
+	// Salt keeps what workers cache of this request from requests with another one.
+	Salt string
 	// Deadline is when the client gives up waiting for a first byte; zero when that is not known.
 	Deadline time.Time
 	// Key says which conversation this is: equal keys want the same worker.

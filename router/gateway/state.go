@@ -45,6 +45,8 @@ type Settings struct {
 	DefaultTier string
 	// TrustHeaders believes what a request's headers say of its tier and tenant.
 	TrustHeaders bool
+	// Isolate keeps what workers have cached of one tenant's prompts from others.
+	Isolate bool
 }
 
 // Tier is a class of requests. Greater priorities go first.

@@ -52,7 +52,7 @@ func read(ctx context.Context, address string, interval time.Duration, o Options
 		grpc.WithTransportCredentials(o.Credentials),
 		grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithStaticStreamWindowSize(reportWindow), grpc.WithStaticConnWindowSize(reportWindow),
-		grpc.WithReadBufferSize(reportBuffer), grpc.WithSharedWriteBuffer(true),
+		grpc.WithReadBufferSize(reportBuffer),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxReport)))
 	if err != nil {

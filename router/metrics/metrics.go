@@ -29,7 +29,7 @@ type Set struct {
 	Resumes         *prometheus.CounterVec   // …_resumes_total{model}
 	Ejections       *prometheus.CounterVec   // …_ejections_total{model}
 	Ejected         *prometheus.GaugeVec     // …_workers_ejected{model}
-	Anomalous       *prometheus.GaugeVec     // …_workers_anomalous{model,measure}
+	Anomalous       *prometheus.GaugeVec     // …_workers_anomalous{model}
 	QueueWait       *prometheus.HistogramVec // …_queue_wait_seconds{model}
 	Queued          *prometheus.GaugeVec     // …_requests_queued{model}
 	Held            *prometheus.GaugeVec     // …_requests_held{model}
@@ -66,7 +66,7 @@ func New() *Set {
 	s.Resumes = s.counter(prefix+"resumes_total", "Answers that went on at another worker.", "model")
 	s.Ejections = s.counter(prefix+"ejections_total", "Times that a worker was passed over for a while, as too much failed there.", "model")
 	s.Ejected = s.gauge(prefix+"workers_ejected", "Workers that are passed over now.", "model")
-	s.Anomalous = s.gauge(prefix+"workers_anomalous", "Workers that are far from what they were or from the others, by measure.", "model", "measure")
+	s.Anomalous = s.gauge(prefix+"workers_anomalous", "Workers that are far from what they were or from the others.", "model")
 	s.QueueWait = s.histogram(prefix+"queue_wait_seconds", "From a request's admission to a worker for it.",
 		[]float64{.0001, .001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640})
 	s.Queued = s.gauge(prefix+"requests_queued", "Requests that wait for room.", "model")

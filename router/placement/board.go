@@ -178,22 +178,21 @@ func (b *Board) Observe(modelUID, pod, instance string, l Load, now time.Time) {
 	for _, id := range l.RequestIDs {
 		named[id]++
 	}
-	blocks, changed := v.state.observe(incarnation{pod, instance}, &l, named, now)
 	m := v.pods[pod]
-	if m == nil || m.Instance != instance {
-		return
-	}
-	if len(l.Prompts) > 0 {
+	known := m != nil && m.Instance == instance
+	tell := known && m.InRing && b.index != nil // before it is in the ring it has no slot in the index
+	blocks, changed := v.state.observe(incarnation{pod, instance}, &l, named, tell, now)
+	if known && len(l.Prompts) > 0 {
 		v.state.computed.add(m.live, blocks, l.Prompts)
 	}
-	if changed && b.index != nil && m.InRing {
+	if changed {
 		b.index.Resize(m.slot, blocks)
 	}
 }
 
 // observe is Observe under the lock. It returns how many blocks of the index the worker's cache has room for, and whether
-// that is worth telling.
-func (s *state) observe(of incarnation, r *Load, named map[string]int, now time.Time) (blocks int, changed bool) {
+// the index is to be told, as far as it can be: tell says that.
+func (s *state) observe(of incarnation, r *Load, named map[string]int, tell bool, now time.Time) (blocks int, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, compare := s.live(of, now), s.age(now)
@@ -204,6 +203,9 @@ func (s *state) observe(of incarnation, r *Load, named map[string]int, now time.
 		s.compare(now)
 	}
 	blocks = s.blocks(l.total)
+	if !tell {
+		return blocks, false
+	}
 	if least, most := l.told-l.told/resizePart, l.told+l.told/resizePart; blocks >= least && blocks <= most {
 		return blocks, false
 	}

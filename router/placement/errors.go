@@ -20,7 +20,7 @@ type NoWorkerError struct {
 	InRing     int // of them, those that may take requests
 	Excluded   int // pods that have been tried for this request
 	Unable     int // of those in the ring that have not been tried, the ones that can't go on with a begun answer
-	Full       int // of the others, those that have no room
+	Full       int // of the others, those that have no room now and could have
 }
 
 // Error names the counts.

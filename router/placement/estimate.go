@@ -1,6 +1,6 @@
 package placement
 
-// Estimate is about how many tokens a request takes, those of its prompt and of its answer. Of a model that the board does
+// Estimate is about how many tokens a request takes, those of its prompt and of its answers. Of a model that the board does
 // not have, it is what would be believed of one that has just come.
 func (b *Board) Estimate(q *Request) int64 {
 	s := newState()

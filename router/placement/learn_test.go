@@ -151,11 +151,31 @@ func TestTheRoomOfAnAnswerIsLearnt(t *testing.T) {
 	if got := need(10); got != 1010 {
 		t.Errorf("%d tokens for an answer of 10 at most", got)
 	}
+	all := place(t, b, &Request{ModelUID: uid, PromptTokens: 1000, MaxTokens: 10, Choices: 8}, epoch)
+	all.Ended(Result{}, epoch)
+	if all.need != 1080 {
+		t.Errorf("%d tokens for 8 answers of 10 at most", all.need)
+	}
 	for range 200 {
 		answered(t, b, 1000, 0, time.Second, epoch)
 	}
 	if got := need(0); got < 1090 || got > 1115 {
 		t.Errorf("%d tokens after answers of 100", got)
+	}
+}
+
+func TestChoicesAreMadeSideBySide(t *testing.T) {
+	b := board(Options{}, 1)
+	for range 200 {
+		k := place(t, b, &Request{ModelUID: uid, PromptTokens: 1000, Choices: 4}, epoch)
+		k.FirstToken(epoch)
+		k.Ended(Result{Answered: true, PromptTokens: 1000, CompletionTokens: 404}, at(2*time.Second))
+	}
+	if got := b.Estimate(&Request{ModelUID: uid, PromptTokens: 1000}); !near(float64(got), 1101, 0.01) {
+		t.Errorf("with one answer it is %d tokens", got)
+	}
+	if got := lives(b)["w0"].step.value; !near(got, 0.02, 0.01) {
+		t.Errorf("from one token to the next it is %.4f s", got)
 	}
 }
 
@@ -185,6 +205,8 @@ func TestARequestIsEstimated(t *testing.T) {
 	}{
 		"by what is learnt":                {Request{ModelUID: uid, PromptBytes: 5000}, 1100},
 		"by what is known":                 {Request{ModelUID: uid, PromptBytes: 5000, PromptTokens: 2000, MaxTokens: 10}, 2010},
+		"with all its choices":             {Request{ModelUID: uid, PromptTokens: 2000, MaxTokens: 10, Choices: 8}, 2080},
+		"with as many usual ones":          {Request{ModelUID: uid, PromptTokens: 2000, Choices: 3}, 2300},
 		"by defaults where nothing is":     {Request{ModelUID: "other", PromptBytes: 4000}, 1000 + defaultAnswer},
 		"as one token where there is none": {Request{ModelUID: "other", MaxTokens: 1}, 2},
 	} {
@@ -211,6 +233,20 @@ func TestTheIndexIsToldHowMuchRoomAWorkerHas(t *testing.T) {
 	b.Observe(uid, "w0", "i0", Load{KVTotal: count(32000)}, epoch)
 	if got := room(); got != 2000 {
 		t.Errorf("twice as many make it %d", got)
+	}
+}
+
+func TestTheIndexIsToldOfAWorkerThatReportedBeforeItWasInTheRing(t *testing.T) {
+	ws := workers(1)
+	ws[0].InRing = false
+	b := board(Options{}, 0)
+	b.Set(of(ws), nodes, epoch)
+	b.Observe(uid, "w0", "i0", Load{KVTotal: count(16000)}, epoch)
+	ws[0].InRing = true
+	b.Set(of(ws), nodes, epoch)
+	b.Observe(uid, "w0", "i0", Load{KVTotal: count(16000)}, epoch)
+	if s, _ := b.index.Worker(b.View(uid).members[0].slot); s.Room != 1000 {
+		t.Errorf("it has room for %d blocks", s.Room)
 	}
 }
 

@@ -88,10 +88,14 @@ func (l *live) cap() { l.work = max(0, min(l.work, float64(l.outstanding+l.forei
 // held is how many tokens of the KV cache are taken.
 func (l *live) held() int64 { return max(0, l.used-l.freed) + l.freshNeed }
 
-// room reports whether its KV cache has room for need more tokens. One without work takes anything: what is too long for
-// it, it refuses itself.
-func (l *live) room(need int64) bool {
-	return l.total == 0 || l.load() == 0 || l.held()+need <= l.total
+// small reports whether its KV cache is known to have no room for so many tokens, not even when it is empty.
+func (l *live) small(tokens int64) bool { return l.total > 0 && tokens > l.total }
+
+// room reports whether its KV cache has room for a request that takes all tokens, of which need are not there yet. One
+// without work takes anything, and one that is too small takes what will never fit: it refuses that itself. To wait
+// would be in vain, and those behind it would wait too.
+func (l *live) room(need, all int64) bool {
+	return l.total == 0 || l.load() == 0 || l.small(all) || l.held()+need <= l.total
 }
 
 // lacks reports whether it is known not to have the adapter.

@@ -130,8 +130,8 @@ type asked struct {
 	adapter string
 	tokens  float64 // of the prompt
 	block   float64 // part of the prompt that a block of the chain is
-	answer  float64 // tokens that the answer is expected to have
-	usual   float64 // those of an answer without a limit
+	answer  float64 // tokens that the answer is expected to have, all its choices together
+	usual   float64 // those of one choice without a limit
 	beside  float64 // what others are expected to have sent: see others.expected
 	turned  float64
 	hints   [ranks]float64
@@ -150,6 +150,7 @@ func (s *state) ask(q *Request) asked {
 	if q.MaxTokens > 0 {
 		a.answer = min(a.answer, float64(q.MaxTokens))
 	}
+	a.answer *= float64(q.choices())
 	if len(q.Chain) > 0 {
 		for i := range a.hints {
 			a.hints[i] = s.hints[i].or(0, hintBase)
@@ -171,7 +172,9 @@ func (a *asked) candidate(m *member, blocks, rank int, now time.Time) Candidate 
 	c.Ahead = l.ahead(now) + max(a.beside*float64(l.freshWork), a.turned*l.turned.value)
 	c.Wait = c.Ahead*l.pace + l.seat(a.usual)
 	c.Prefill = c.Uncached * l.pace
-	c.Full = !l.room(int64(c.Uncached + a.answer))
+	all := int64(a.tokens + a.answer)
+	c.Small = l.small(all)
+	c.Full = !l.room(int64(c.Uncached+a.answer), all)
 	if m.Suspect {
 		c.Handicap |= HandicapSuspect
 	}

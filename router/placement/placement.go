@@ -66,13 +66,18 @@ type Request struct {
 	PromptBytes int
 	// PromptTokens is the length of the prompt where it is known; else 0.
 	PromptTokens uint32
-	// MaxTokens bounds the answer; 0: it has no bound.
+	// MaxTokens bounds an answer; 0: it has no bound.
 	MaxTokens uint32
+	// Choices is how many answers are made of the prompt, each up to MaxTokens; 0 means 1.
+	Choices int
 	// Exclude are pods that must not get it: they have been tried.
 	Exclude []string
 	// Resume says that the answer has begun elsewhere, so that only workers can take it that go on with such ones.
 	Resume bool
 }
+
+// choices is how many answers are asked for.
+func (q *Request) choices() int { return max(1, q.Choices) }
 
 // Result is how a request ended.
 type Result struct {
@@ -80,6 +85,6 @@ type Result struct {
 	Answered bool
 	// PromptTokens is the length of the whole prompt, CachedTokens the part of it that the worker had already.
 	PromptTokens, CachedTokens uint32
-	// CompletionTokens is the length of the answer.
+	// CompletionTokens is the length of the answer, of all choices together.
 	CompletionTokens uint32
 }

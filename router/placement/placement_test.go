@@ -69,7 +69,7 @@ func TestTheErrorCountsWhatThereIs(t *testing.T) {
 	b := board(Options{}, 0)
 	b.Set(of(ws), nodes, epoch)
 	for _, pod := range []string{"w2", "w4"} {
-		b.Observe(uid, pod, "i"+pod[1:], Load{Running: 1, KVTotal: count(100), KVUsed: count(100)}, epoch)
+		b.Observe(uid, pod, "i"+pod[1:], Load{Running: 1, KVTotal: count(1000), KVUsed: count(1000)}, epoch)
 	}
 	for name, c := range map[string]struct {
 		resume bool
@@ -101,6 +101,55 @@ func TestTheErrorCountsWhatThereIs(t *testing.T) {
 	}
 	if _, err := b.Place(&Request{ModelUID: "other"}, epoch); !errors.Is(err, ErrNoWorker) {
 		t.Errorf("a model without a view gives %v", err)
+	}
+}
+
+// TestWhatNeverFitsGoesAtOnce: what no worker can ever hold waits for nothing, and holds nobody up. A worker refuses it.
+func TestWhatNeverFitsGoesAtOnce(t *testing.T) {
+	order := walk(2, "k")
+	long := ask("r", "k", text("a", 60000)) // 15,000 tokens
+	for name, c := range map[string]struct {
+		totals [2]uint64 // of the walk's first and second, which are busy and full
+		idle   bool      // the first
+		begin  int       // how many such requests came before
+		q      *Request
+		want   string // pod; "" where it waits
+	}{
+		"to the first where none can hold it":             {totals: [2]uint64{10000, 10000}, q: long, want: order[0]},
+		"again, though half of it is thought to be there": {totals: [2]uint64{10000, 10000}, begin: 1, q: long, want: order[0]},
+		"and not what fits without the rest":              {totals: [2]uint64{10000, 10000}, q: &Request{ModelUID: uid, Key: []byte("k"), PromptTokens: 9000}},
+		"nor what another can hold once it has room":      {totals: [2]uint64{10000, 20000}, q: long},
+		"not even to an idle one that can't":              {totals: [2]uint64{10000, 20000}, idle: true, q: long},
+		"but to one of which nothing is known":            {totals: [2]uint64{10000, 0}, q: long, want: order[1]},
+		"also for its many answers": {totals: [2]uint64{10000, 10000}, want: order[0],
+			q: &Request{ModelUID: uid, Key: []byte("k"), PromptTokens: 9000, Choices: 8}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := board(Options{}, 2)
+			for i, pod := range order {
+				l := Load{Running: 1, KVTotal: count(c.totals[i]), KVUsed: count(c.totals[i])}
+				if i == 0 && c.idle {
+					l = Load{KVTotal: count(c.totals[i])}
+				}
+				b.Observe(uid, pod, "i"+pod[1:], l, epoch)
+			}
+			for range c.begin {
+				place(t, b, long, epoch).Ended(Result{}, epoch)
+			}
+			k, err := b.Place(c.q, epoch)
+			if c.want == "" {
+				if !errors.Is(err, ErrNoRoom) {
+					t.Errorf("it does not wait: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := k.Worker().Pod; got != c.want {
+				t.Errorf("%s got it, want %s", got, c.want)
+			}
+		})
 	}
 }
 

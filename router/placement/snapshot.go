@@ -18,8 +18,9 @@ type Candidate struct {
 	Member, Rank int
 	// Handicap says why others are taken before it: the sum of the reasons' numbers.
 	Handicap Handicap
-	// Full: its KV cache has no room for the request. Starting: it is new, and has all that it may have for now.
-	Full, Starting bool
+	// Small: its KV cache can never have room for the request. Full: it has none now. Starting: it is new, and has all
+	// that it may have for now.
+	Small, Full, Starting bool
 	// Beyond: it has its share of the requests. It is among the candidates because it has less than Free, and so many are
 	// no load for it.
 	Beyond bool
@@ -57,16 +58,17 @@ const (
 )
 
 // eligible keeps those that may take the request, in their order, and says how many can't for want of room. Of the least
-// handicapped, which are the only ones that count, those that have room; of these, new workers below their limit and
-// others, or all where none is left; of these, those within the bound on load, which always leaves one, and those on which
-// requests are no load. Where nobody has room, an answer that has begun goes to one of the full ones and waits there: it would be lost otherwise. It reuses c.
+// handicapped, which are the only ones that count, those that are not too small, or all where all are: these refuse it. Of
+// these, those that have room; of these, new workers below their limit and others, or all where none is left; of these,
+// those within the bound on load, which always leaves one, and those on which requests are no load. Where nobody has room,
+// an answer that has begun goes to one of the full ones and waits there: it would be lost otherwise. It reuses c.
 func eligible(c []Candidate, maxLoadPercent int, begun bool) (left []Candidate, full int) {
 	least := HandicapSuspect | HandicapEjected | HandicapAdapter
 	for i := range c {
 		least = min(least, c[i].Handicap)
 	}
 	c = keep(c, func(c *Candidate) bool { return c.Handicap == least })
-	starting := 0
+	c = prefer(c, func(c *Candidate) bool { return !c.Small })
 	for i := range c {
 		if c[i].Full {
 			full++
@@ -77,14 +79,7 @@ func eligible(c []Candidate, maxLoadPercent int, begun bool) (left []Candidate, 
 	} else if !begun {
 		return nil, full
 	}
-	for i := range c {
-		if c[i].Starting {
-			starting++
-		}
-	}
-	if starting < len(c) {
-		c = keep(c, func(c *Candidate) bool { return !c.Starting })
-	}
+	c = prefer(c, func(c *Candidate) bool { return !c.Starting })
 	return bounded(c, maxLoadPercent), full
 }
 
@@ -108,6 +103,16 @@ func bounded(c []Candidate, maxLoadPercent int) []Candidate {
 func bound(requests, weight, weights, maxLoadPercent int) int {
 	whole := 100 * weights
 	return max(leastBound, (requests*weight*maxLoadPercent+whole-1)/whole)
+}
+
+// prefer keeps those that are ok, in place, or all where none is.
+func prefer(c []Candidate, ok func(*Candidate) bool) []Candidate {
+	for i := range c {
+		if ok(&c[i]) {
+			return keep(c, ok)
+		}
+	}
+	return c
 }
 
 // keep keeps those that are ok, in place.

@@ -27,6 +27,9 @@ func TestWhoIsEligible(t *testing.T) {
 		"full ones when the answer has begun":          {candidates: []Candidate{{Full: true}, {Full: true}}, begun: true, want: []int{0, 1}, full: 2},
 		"though not while another has room":            {candidates: []Candidate{{Full: true}, {}}, begun: true, want: []int{1}, full: 1},
 		"no suspect instead of full ones":              {candidates: []Candidate{{Full: true}, {Handicap: HandicapSuspect}}, full: 1},
+		"not one that is too small":                    {candidates: []Candidate{{Small: true}, {}}, want: []int{1}},
+		"though another is full":                       {candidates: []Candidate{{Small: true}, {Full: true}}, full: 1},
+		"all where all are too small":                  {candidates: []Candidate{{Small: true}, {Small: true}}, want: []int{0, 1}},
 		"not a new one with all it may have":           {candidates: []Candidate{{Starting: true, Load: 1}, {Load: 5}}, want: []int{1}},
 		"new ones where there is nobody else":          {candidates: []Candidate{{Starting: true, Load: 1}, {Full: true}}, want: []int{0}, full: 1},
 		"not the one beyond its share":                 {candidates: []Candidate{{Load: 5}, {Load: 3}, {Load: 3}, {Load: 3}}, want: []int{1, 2, 3}},
@@ -75,6 +78,7 @@ func draw(t *rapid.T) []Candidate {
 		out[i] = Candidate{
 			Member: i, Rank: i, Weight: rapid.SampledFrom([]int{100, 100, 50, 300}).Draw(t, "weight"),
 			Handicap: rapid.SampledFrom([]Handicap{0, 0, 0, HandicapSuspect, HandicapEjected, HandicapAdapter, 3}).Draw(t, "handicap"),
+			Small:    rapid.IntRange(0, 4).Draw(t, "small") == 0,
 			Full:     rapid.IntRange(0, 4).Draw(t, "full") == 0, Starting: rapid.IntRange(0, 4).Draw(t, "starting") == 0,
 			Load: rapid.IntRange(0, 20).Draw(t, "load"), Wait: rapid.Float64Range(0, 5).Draw(t, "wait"),
 			Prefill: rapid.Float64Range(0.001, 5).Draw(t, "prefill"), Free: rapid.SampledFrom([]int{0, 0, 4, 16}).Draw(t, "free"),
@@ -89,9 +93,10 @@ func TestNoPolicyTakesAWorkerThatMayNotWhileAnotherMay(t *testing.T) {
 		percent := rapid.IntRange(100, 300).Draw(t, "percent")
 		left, _ := eligible(slices.Clone(all), percent, false)
 		least := slices.MinFunc(all, func(a, b Candidate) int { return int(a.Handicap - b.Handicap) }).Handicap
+		small := !slices.ContainsFunc(all, func(c Candidate) bool { return c.Handicap == least && !c.Small }) // all of them
 		able, room, old, requests, weights := 0, 0, 0, 1, 0
 		for _, c := range all {
-			if c.Handicap != least {
+			if c.Handicap != least || c.Small && !small {
 				continue
 			}
 			able++
@@ -106,7 +111,7 @@ func TestNoPolicyTakesAWorkerThatMayNotWhileAnotherMay(t *testing.T) {
 			t.Fatalf("%d are left of %d that have room", len(left), room)
 		}
 		for _, c := range all {
-			if c.Handicap == least && !c.Full && (old == 0 || !c.Starting) {
+			if c.Handicap == least && (small || !c.Small) && !c.Full && (old == 0 || !c.Starting) {
 				requests += c.Load
 				weights += c.Weight
 			}
@@ -121,7 +126,7 @@ func TestNoPolicyTakesAWorkerThatMayNotWhileAnotherMay(t *testing.T) {
 			}
 			c := left[i]
 			switch {
-			case c.Handicap != least, c.Full, c.Starting && old > 0:
+			case c.Handicap != least, c.Small && !small, c.Full, c.Starting && old > 0:
 				t.Fatalf("%s takes %+v", p.Name(), c)
 			case c.Load+1 > 2 && 100*weights*c.Load >= percent*requests*c.Weight && (p.Name() != DefaultPolicy || c.Load >= c.Free):
 				t.Fatalf("%s takes %+v beyond %d %% of its share of %d", p.Name(), c, percent, requests)

@@ -140,9 +140,10 @@ func (s *state) bytesPerToken() float64 { return s.bytes.or(defaultBytes, bytesB
 
 // learn takes in what a request's end says.
 func (s *state) learn(t *Ticket, r Result, now time.Time) {
-	s.answer.add(float64(r.CompletionTokens), 1, answerMemory)
-	if !t.first.IsZero() && r.CompletionTokens >= leastAnswer {
-		t.live.pause(now.Sub(t.first).Seconds() / float64(r.CompletionTokens-1))
+	answer := float64(r.CompletionTokens) / float64(t.choices) // choices are made side by side
+	s.answer.add(answer, 1, answerMemory)
+	if !t.first.IsZero() && answer >= leastAnswer {
+		t.live.pause(now.Sub(t.first).Seconds() / (answer - 1))
 	}
 	if r.PromptTokens == 0 {
 		return

@@ -22,6 +22,7 @@ type Ticket struct {
 	ahead    float64 // tokens that were to be computed before it
 	queued   bool    // had to wait for a seat
 	resumed  bool
+	choices  int
 
 	// state.mu guards what follows.
 	chain          prefix.Chain
@@ -42,7 +43,7 @@ func (a *asked) ticket(b *Board, v *View, q *Request, s *Snapshot, chosen int, n
 	t := &Ticket{
 		index: b.index, state: v.state, member: m, live: m.live, chain: q.Chain,
 		bytes: max(q.PromptBytes, len(q.Chain)*prefix.BlockBytes), part: c.Cached / a.tokens, rank: c.Rank,
-		ahead: c.Ahead, queued: m.live.seat(a.usual) > 0, resumed: q.Resume,
+		ahead: c.Ahead, queued: m.live.seat(a.usual) > 0, resumed: q.Resume, choices: q.choices(),
 		prompt: a.tokens, uncached: int64(c.Uncached), need: int64(c.Uncached + a.answer),
 	}
 	t.decision = Decision{

@@ -9,6 +9,9 @@ import (
 // ErrClosed is what Enter returns after Close.
 var ErrClosed = errors.New("the router's queue is closed: send the request to another router")
 
+// ErrGone is what Enter returns for a model that Keep did not name. It is for status 404.
+var ErrGone = errors.New("the model is gone: it was deleted after the request came; send it to another model")
+
 // FullError says that no more requests may wait for room on a model's workers. It is for status 429.
 type FullError struct {
 	Model, Tier string

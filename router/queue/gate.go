@@ -2,8 +2,8 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,11 +37,13 @@ type Gate struct {
 	total   Total
 
 	models  atomic.Pointer[map[string]*model] // the map never changes
-	writing sync.Mutex                        // guards changes of models, and closed
+	writing sync.Mutex                        // guards changes of models, and the rest
+	named   map[string]bool                   // by the last Keep; nil before the first
+	leaving []*model                          // that are forgotten while one of their requests may still be tried
 	closed  bool
 }
 
-// New returns a gate without models; they come with their requests.
+// New returns a gate without models; they come with their requests, until Keep says which there are.
 func New(o Options) *Gate {
 	g := &Gate{options: o}
 	g.limits.Store(o.Limits.orDefaults())
@@ -53,19 +55,15 @@ func New(o Options) *Gate {
 func (g *Gate) Configure(l Limits) { g.limits.Store(l.orDefaults()) }
 
 // Enter lets a request in: at once, or when it is its turn. It returns when the item has been placed, which is when the
-// caller must call Done of the Pass at its end; or with ctx's error, ErrClosed, *FullError, *RefusedError, *TimeoutError,
-// *HoldFullError, or the error of its Try. After it has returned, Try isn't called.
+// caller must call Done of the Pass at its end; or with ctx's error, ErrClosed, ErrGone, *FullError, *RefusedError,
+// *TimeoutError, *HoldFullError, or the error of its Try. After it has returned, Try isn't called. A panic of Try or of a
+// function of the options is its caller's; it ends that request only.
 func (g *Gate) Enter(ctx context.Context, it *Item) (*Pass, error) {
-	for {
-		m, err := g.model(it.Model)
-		if err != nil {
-			return nil, err
-		}
-		pass, err := m.enter(ctx, it)
-		if !errors.Is(err, errForgotten) {
-			return pass, err
-		}
+	m, err := g.model(it.Model)
+	if err != nil {
+		return nil, err
 	}
+	return m.enter(ctx, it)
 }
 
 // Wake says that there may be more room on a model's workers, or that its workers have changed: a report, the end of a
@@ -91,21 +89,33 @@ func (g *Gate) Stats(model string) Stats {
 	return Stats{}
 }
 
-// Keep forgets the models that are not named and for which nobody waits, with their figures.
-func (g *Gate) Keep(names map[string]bool) {
+// Keep says which models there are, before any request for a further one comes. It forgets all others with their
+// figures: who waits for them, and who comes until another Keep names them, gets ErrGone. Passes stay good.
+func (g *Gate) Keep(uids map[string]bool) {
 	g.writing.Lock()
 	defer g.writing.Unlock()
+	g.named = map[string]bool{}
+	maps.Copy(g.named, uids)
 	kept := maps.Clone(*g.models.Load())
-	maps.DeleteFunc(kept, func(uid string, m *model) bool { return !names[uid] && m.forget() })
+	maps.DeleteFunc(kept, func(uid string, m *model) bool {
+		if uids[uid] {
+			return false
+		}
+		m.forget()
+		g.leaving = append(g.leaving, m)
+		return true
+	})
+	g.leaving = slices.DeleteFunc(g.leaving, (*model).rests)
 	g.models.Store(&kept)
 }
 
 // Close ends the wait of all with ErrClosed, and lets nobody in any more. Passes stay good. It waits for a Try that runs.
 func (g *Gate) Close() {
 	g.writing.Lock()
-	defer g.writing.Unlock()
 	g.closed = true
-	for _, m := range *g.models.Load() {
+	all := slices.AppendSeq(slices.Clone(g.leaving), maps.Values(*g.models.Load()))
+	g.writing.Unlock()
+	for _, m := range all {
 		m.close()
 	}
 }
@@ -121,8 +131,11 @@ func (g *Gate) model(uid string) (*model, error) {
 	if m := models[uid]; m != nil {
 		return m, nil
 	}
-	if g.closed {
+	switch {
+	case g.closed:
 		return nil, ErrClosed
+	case g.named != nil && !g.named[uid]:
+		return nil, ErrGone
 	}
 	m := &model{gate: g, uid: uid, turn: make(chan struct{}, 1), q: NewQueue(&g.total, g.options.Rand)}
 	models = maps.Clone(models)

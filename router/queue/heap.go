@@ -102,6 +102,8 @@ type list struct {
 	n           int
 }
 
+func (l *list) has(e *Entry) bool { return e.links[l.order].prev != nil || l.first == e }
+
 func (l *list) next(e *Entry) *Entry { return e.links[l.order].next }
 
 // push adds e at the end.

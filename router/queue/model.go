@@ -2,15 +2,11 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
 	"github.com/ringfleet/ringfleet/router/admission"
 )
-
-// errForgotten sends a request to the model's next state.
-var errForgotten = errors.New("the model has been forgotten")
 
 // model is the gate's state of one model.
 //
@@ -20,13 +16,15 @@ var errForgotten = errors.New("the model has been forgotten")
 //
 // No wake is lost: wakes counts them, and both who came to wait and who tried in vain compare it with what it was before
 // they looked at the levels.
+//
+// Whoever panics in a function that is not the gate's leaves the turn, and the queue where it waits, and hands on.
 type model struct {
 	gate *Gate
 	uid  string
 	turn chan struct{} // has room for one
-	over error         // set in turn: errForgotten or ErrClosed
 
 	mu     sync.Mutex // guards the rest; never held while another package is called (but Rand), nor while waiting for a turn
+	over   error      // ErrGone or ErrClosed: nobody comes to wait any more, nor tries who does not yet
 	q      *Queue
 	wakes  uint64
 	caller *Entry
@@ -42,12 +40,10 @@ func (m *model) enter(ctx context.Context, it *Item) (*Pass, error) {
 		m.sum.Cancelled++
 		return nil, err
 	}
-	if err := m.over; err != nil {
-		m.leave()
-		return nil, err
-	}
-	pass, e, err := m.newcomer(it)
-	m.leave()
+	pass, e, err := func() (*Pass, *Entry, error) {
+		defer m.leave()
+		return m.newcomer(it)
+	}()
 	if e == nil {
 		return pass, err
 	}
@@ -75,14 +71,18 @@ func (m *model) take(ctx context.Context) error {
 func (m *model) leave() { <-m.turn }
 
 // newcomer decides on a request that has just come, in turn: it has a pass, an error, or an entry that waits.
-func (m *model) newcomer(it *Item) (*Pass, *Entry, error) {
+func (m *model) newcomer(it *Item) (pass *Pass, e *Entry, err error) {
 	now := m.gate.now()
-	m.mu.Lock()
-	m.sum.Entered++
-	seen := m.wakes
-	ahead, _ := m.q.Ahead(it.Tier.Priority)
-	m.mu.Unlock()
-
+	seen, ahead, err := m.come(it)
+	if err != nil {
+		return nil, nil, err
+	}
+	var joins *Entry
+	defer func() {
+		if pass == nil && e == nil && err == nil { // it panics
+			m.broken(joins)
+		}
+	}()
 	l := m.gate.options.Levels(m.uid)
 	l.Queued = int(ahead)
 	bands := m.gate.options.Bands()
@@ -108,11 +108,38 @@ func (m *model) newcomer(it *Item) (*Pass, *Entry, error) {
 	if verdict == admission.Refuse {
 		return nil, nil, m.refuse(it, l.Percent(bands), bands.AdmitPercent, now)
 	}
-	e := newEntry(it, verdict == admission.Hold, m.gate.limits.Load(), now)
-	if err := m.join(e, seen, first); err != nil {
+	joins = newEntry(it, verdict == admission.Hold, m.gate.limits.Load(), now)
+	if err := m.join(joins, seen, first); err != nil {
 		return nil, nil, err
 	}
-	return nil, e, nil
+	return nil, joins, nil
+}
+
+// come counts a request that has come, unless the model is over. It says how many wakes there were and who goes first.
+func (m *model) come(it *Item) (seen uint64, ahead int64, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over != nil {
+		return 0, 0, m.over
+	}
+	m.sum.Entered++
+	ahead, _ = m.q.Ahead(it.Tier.Priority)
+	return m.wakes, ahead, nil
+}
+
+// broken ends a request that panics, and takes its entry out, where it has one that waits.
+func (m *model) broken(e *Entry) {
+	now := m.gate.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e != nil {
+		if !m.q.has(e) {
+			return // it has been counted
+		}
+		m.q.Remove(e, now)
+		m.gone(e, now)
+	}
+	m.sum.Failed++
 }
 
 // direct is the pass of a request that did not wait.
@@ -138,6 +165,11 @@ func (m *model) refuse(it *Item, percent float64, limit int, now time.Time) erro
 // levels were looked at, which is when there had been seen wakes; or where the levels have room.
 func (m *model) join(e *Entry, seen uint64, room bool) error {
 	m.mu.Lock()
+	if err := m.over; err != nil { // since it has come
+		m.sum.Refused++
+		m.mu.Unlock()
+		return err
+	}
 	if !e.Held {
 		m.q.Workers(e.Since)
 	}
@@ -216,38 +248,48 @@ func (m *model) ended(p *Pass, tokens int64) {
 	m.call(now)
 }
 
-// forget ends the state where it is idle; Enter makes another when it has to.
-func (m *model) forget() bool {
-	select {
-	case m.turn <- struct{}{}:
-	default:
-		return false
-	}
-	defer m.leave()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.q.Len() > 0 {
-		return false
-	}
-	m.over = errForgotten
-	return true
-}
-
-// close ends the wait of all.
-func (m *model) close() {
-	m.turn <- struct{}{}
-	defer m.leave()
-	m.over = ErrClosed
+// forget ends the wait of all with ErrGone. It does not wait for the turn: the caller, which may be trying, has its pass
+// where that succeeds, and else learns of it when it looks again.
+func (m *model) forget() {
 	now := m.gate.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for e := m.q.arrivals.first; e != nil; e = m.q.arrivals.first {
-		m.q.Remove(e, now)
-		m.sum.Refused++
-		e.out = ErrClosed
-		e.look()
+	m.over = ErrGone
+	m.dismiss(m.caller, now)
+	if m.caller != nil {
+		m.caller.look()
 	}
+}
+
+// rests says that nobody is in turn: where the model is over, nothing is tried any more.
+func (m *model) rests() bool { return len(m.turn) == 0 }
+
+// close ends the wait of all with ErrClosed, in turn, so that nothing is tried any more.
+func (m *model) close() {
+	m.turn <- struct{}{}
+	defer m.leave()
+	now := m.gate.now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over == nil {
+		m.over = ErrClosed
+	}
+	m.dismiss(nil, now)
 	m.caller = nil
+}
+
+// dismiss ends the wait of all but one, because the model is over. mu is held.
+func (m *model) dismiss(but *Entry, now time.Time) {
+	for e := m.q.arrivals.first; e != nil; {
+		next := m.q.arrivals.next(e)
+		if e != but {
+			m.q.Remove(e, now)
+			m.sum.Refused++
+			e.out = m.over
+			e.look()
+		}
+		e = next
+	}
 }
 
 func (m *model) stats() Stats {

@@ -32,6 +32,9 @@ func NewQueue(total *Total, chance func() float64) *Queue {
 	return &Queue{total: total, chance: chance, tiers: map[string]int{}, returns: newReturns(), arrivals: list{order: byArrival}}
 }
 
+// has says whether e waits.
+func (q *Queue) has(e *Entry) bool { return q.arrivals.has(e) }
+
 // Len is how many wait.
 func (q *Queue) Len() int { return q.arrivals.n }
 

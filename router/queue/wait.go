@@ -10,7 +10,12 @@ import (
 )
 
 // wait keeps the caller of Enter until e has been placed or waits no more.
-func (m *model) wait(ctx context.Context, e *Entry) (*Pass, error) {
+func (m *model) wait(ctx context.Context, e *Entry) (pass *Pass, err error) {
+	defer func() {
+		if pass == nil && err == nil { // it panics
+			m.broken(e)
+		}
+	}()
 	timer := m.gate.options.Clock.NewTimer(e.Expires.Sub(e.Since))
 	defer timer.Stop()
 	for {
@@ -74,6 +79,11 @@ func (m *model) first(e *Entry, now time.Time) (seen uint64, first bool, err err
 	switch {
 	case e.out != nil:
 		return 0, false, e.out
+	case m.over != nil: // e was the caller when that came
+		m.q.Remove(e, now)
+		m.sum.Refused++
+		m.gone(e, now)
+		return 0, false, m.over
 	case m.caller != e:
 		return 0, false, nil
 	}

@@ -38,12 +38,14 @@ type fleet struct {
 	tiers atomic.Pointer[map[string]admission.Tier] // by name
 	woken bell                                      // rings when requests begin to wait for a model without workers
 	// resume lets answers go on at another worker.
-	resume atomic.Bool
+	resume    atomic.Bool
+	waitBytes int64 // of the bodies of requests that wait
 
 	mu       sync.Mutex // guards what follows; held while the board is set, never while the table is called to change
 	models   []discovery.Model
 	labels   map[string]string    // by model UID: its name in metrics
 	progress map[string]*progress // by pod, of those that don't serve yet
+	states   map[string]keptState // by model UID: what its workers did a moment ago
 	nodes    int                  // virtual ones
 	synced   time.Time            // first state; zero before
 	settled  bool
@@ -58,11 +60,12 @@ type fleetOptions struct {
 	log        logr.Logger
 	set        *metrics.Set
 	indexBytes int64
+	waitBytes  int64 // of the bodies of requests that wait
 	rand       func() float64
 }
 
 func newFleet(o fleetOptions) *fleet {
-	f := &fleet{clock: o.clock, log: o.log, set: o.set, labels: map[string]string{}, progress: map[string]*progress{}}
+	f := &fleet{waitBytes: o.waitBytes, clock: o.clock, log: o.log, set: o.set, labels: map[string]string{}, progress: map[string]*progress{}, states: map[string]keptState{}}
 	f.nodes = discovery.DefaultSettings().VirtualNodes
 	f.board = placement.NewBoard(placement.Options{Index: prefix.New(prefix.Options{MaxBytes: o.indexBytes})})
 	f.gate = queue.New(queue.Options{
@@ -72,7 +75,7 @@ func newFleet(o fleetOptions) *fleet {
 	})
 	f.table = heartbeat.NewTable(heartbeat.Options{
 		Credentials: o.creds, Clock: o.heart, Log: o.log, OnChange: func(*heartbeat.Snapshot) { f.publish() },
-		OnReport: f.report, OnEject: f.ejected, OnAnomaly: f.anomaly,
+		OnReport: f.report, OnEject: f.ejected,
 	}, heartbeat.DefaultConfig())
 	f.calls = upstream.New(upstream.Options{
 		Credentials: o.creds, Placer: f.board, Suspect: f.table.Suspect, Outcome: f.outcome, Measured: f.measured,
@@ -118,6 +121,7 @@ func (f *fleet) apply(s discovery.State) *gateway.State {
 		}
 	}
 	f.keepFigures()
+	clear(f.states)
 	maps.DeleteFunc(f.progress, func(pod string, _ *progress) bool {
 		return !slices.ContainsFunc(candidates, func(c heartbeat.Candidate) bool { return c.Pod == pod })
 	})
@@ -141,6 +145,7 @@ func (f *fleet) configure(s discovery.Settings) {
 	}
 	bands := admission.DefaultBands()
 	bands.AdmitPercent, bands.RefusePercent = s.Admission.AdmitPercent, s.Admission.RefusePercent
+	bands.WatchPercent, bands.ScaleOutPercent = min(bands.WatchPercent, bands.AdmitPercent), min(bands.ScaleOutPercent, bands.AdmitPercent)
 	f.tiers.Store(&tiers)
 	f.bands.Store(&bands)
 	f.resume.Store(s.Resume)
@@ -151,13 +156,15 @@ func (f *fleet) configure(s discovery.Settings) {
 	limits.Model.Requests, limits.Hold.Requests = int64(s.Admission.MaxQueued), int64(s.Admission.MaxHeld)
 	limits.All.Requests, limits.HoldAll.Requests = max(limits.All.Requests, limits.Model.Requests), max(limits.HoldAll.Requests, limits.Hold.Requests)
 	limits.MaxHold = s.Admission.MaxHold
+	limits.All.Bytes, limits.HoldAll.Bytes = f.waitBytes/2, f.waitBytes/2
+	limits.Model.Bytes, limits.Hold.Bytes = min(limits.Model.Bytes, limits.All.Bytes), min(limits.Hold.Bytes, limits.HoldAll.Bytes)
 	f.gate.Configure(limits)
 	f.gate.WakeAll()
 }
 
 // front is what the gateway has to know of the settings.
 func front(s discovery.Settings) gateway.Settings {
-	out := gateway.Settings{FirstByte: s.FirstByte, Idle: s.Idle, DefaultTier: s.DefaultTier, TrustHeaders: s.TrustHeaders}
+	out := gateway.Settings{FirstByte: s.FirstByte, Idle: s.Idle, DefaultTier: s.DefaultTier, TrustHeaders: s.TrustHeaders, Isolate: s.Isolate}
 	for _, t := range s.Tiers {
 		out.Tiers = append(out.Tiers, gateway.Tier{Name: t.Name, Priority: t.Priority})
 	}
@@ -199,6 +206,7 @@ func (f *fleet) publish() {
 	snapshot := f.table.Snapshot()
 	models := make(map[string][]placement.Worker, len(snapshot.Models))
 	var all []upstream.Worker
+	out := map[string]int{} // those passed over
 	for uid, members := range snapshot.Models {
 		ejected := 0
 		for _, m := range members {
@@ -212,9 +220,7 @@ func (f *fleet) publish() {
 				ejected++
 			}
 		}
-		if name, ok := f.labels[uid]; ok {
-			f.set.Ejected.WithLabelValues(name).Set(float64(ejected))
-		}
+		out[uid] = ejected
 	}
 	f.board.Set(models, f.nodes, now)
 	f.calls.Sync(all)
@@ -222,8 +228,9 @@ func (f *fleet) publish() {
 		inRing, candidates := 0, 0
 		if v := f.board.View(uid); v != nil {
 			inRing, candidates = v.InRing(), v.Candidates()
-			f.set.RingVersion.WithLabelValues(name).Set(float64(v.RingVersion() >> 16))
 		}
+		f.set.RingVersion.WithLabelValues(name).Set(float64(f.board.View(uid).RingVersion() >> 16))
+		f.set.Ejected.WithLabelValues(name).Set(float64(out[uid]))
 		f.set.RingMembers.WithLabelValues(name).Set(float64(inRing))
 		f.set.Candidates.WithLabelValues(name).Set(float64(candidates))
 	}

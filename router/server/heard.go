@@ -35,6 +35,9 @@ func loadOf(r *workerv1.Report) placement.Load {
 		Running: int(l.GetRunning()), Waiting: int(l.GetWaiting()), Seats: int(l.GetMaxSequences()),
 		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(),
 	}
+	if l != nil && out.Adapters == nil {
+		out.Adapters = []string{} // it says that it has none
+	}
 	if l != nil {
 		out.Backlog, out.Prefill, out.Decode = l.BacklogTokens, l.PrefillTokensPerSecond, l.DecodeTokensPerSecond
 		out.KVTotal, out.KVUsed = blocks(l.KvBlocksTotal, l), blocks(l.KvBlocksUsed, l)
@@ -87,17 +90,6 @@ func (f *fleet) ejected(e heartbeat.Ejection) {
 	}
 }
 
-// anomaly counts a worker that differs. The table logs it.
-func (f *fleet) anomaly(a heartbeat.Anomaly) {
-	if name, known := f.label(a.ModelUID); known {
-		by := 1.0
-		if !a.On {
-			by = -1
-		}
-		f.set.Anomalous.WithLabelValues(name, a.Signal.String()).Add(by)
-	}
-}
-
 // label is a model's name in figures.
 func (f *fleet) label(modelUID string) (string, bool) {
 	f.mu.Lock()
@@ -131,12 +123,36 @@ func (f *fleet) quarantined(q upstream.Quarantine) {
 	f.log.Info("a request is not run, as workers died at work on it", "request_id", q.RequestID, "model", name, "workers", q.Pods, "until", q.Until)
 }
 
+// stateAge is how old what is told of a model's workers may be. Many may ask at once: all whose requests are held.
+const stateAge = 250 * time.Millisecond
+
 // state is what a model's workers do.
-func (f *fleet) state(modelUID string) (s workersState) {
+func (f *fleet) state(modelUID string) workersState {
+	now := f.clock.Now()
+	f.mu.Lock()
+	kept, ok := f.states[modelUID]
+	f.mu.Unlock()
+	if ok && now.Sub(kept.at) < stateAge {
+		return kept.workersState
+	}
+	kept = keptState{f.look(modelUID, now), now}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.states[modelUID] = kept
+	return kept.workersState
+}
+
+// keptState is what was seen at a time.
+type keptState struct {
+	workersState
+	at time.Time
+}
+
+// look is state without memory.
+func (f *fleet) look(modelUID string, now time.Time) (s workersState) {
 	if v := f.board.View(modelUID); v != nil {
 		s.inRing = v.InRing()
 	}
-	now := f.clock.Now()
 	var furthest string
 	for _, w := range f.table.Workers() {
 		if w.ModelUID != modelUID {
@@ -198,11 +214,18 @@ func (b *bell) ring() {
 
 // figures brings those up to date that are looked at only when somebody asks.
 func (f *fleet) figures() {
+	odd := map[string]int{}
+	for _, w := range f.table.Workers() {
+		if w.Anomaly != "" {
+			odd[w.ModelUID]++
+		}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for uid, name := range f.labels {
 		s := f.gate.Stats(uid)
 		f.set.Queued.WithLabelValues(name).Set(float64(s.Queued))
 		f.set.Held.WithLabelValues(name).Set(float64(s.Held))
+		f.set.Anomalous.WithLabelValues(name).Set(float64(odd[uid]))
 	}
 }

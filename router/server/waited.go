@@ -21,19 +21,21 @@ func (g *generator) waited(c *gateway.Call, err error) error {
 	case errors.As(err, &full):
 		f.Code, f.RetryAfter = "queue_full", full.RetryAfter
 		f.Message = fmt.Sprintf("The model is busy and as much waits for it as may: %d of %d %s of the %s.", full.Waiting, full.Limit, full.What, full.Of)
+		if full.What == "seconds" {
+			f.Message = fmt.Sprintf("The model is busy: the request would wait for some %d seconds, and may for %d.", full.Waiting, full.Limit)
+		}
 	case errors.As(err, &refused):
 		f.Code, f.RetryAfter = "refused_for_tier", refused.RetryAfter
 		f.Message = fmt.Sprintf("The model is too busy for the tier %q: its workers are %.0f %% full, and %d requests go first.", refused.Tier, refused.Percent, refused.Ahead)
 	case errors.As(err, &late) && late.Holding:
-		f.RetryAfter = late.RetryAfter
-		f.Kind, f.Message = g.fleet.state(c.ModelUID).say()
+		hold(f, g.fleet.state(c.ModelUID), late.RetryAfter)
 		f.Message += fmt.Sprintf(" The request has waited %s for one.", late.Waited.Round(time.Second))
 	case errors.As(err, &late):
 		f.Code, f.RetryAfter = "queue_timeout", late.RetryAfter
 		f.Message = fmt.Sprintf("The request has waited %s for room on the model's workers, and %d others go first.", late.Waited.Round(time.Second), late.Ahead)
 	case errors.As(err, &held):
-		f.Code, f.RetryAfter = "hold_full", held.RetryAfter
-		f.Kind, f.Message = g.fleet.state(c.ModelUID).say()
+		hold(f, g.fleet.state(c.ModelUID), held.RetryAfter)
+		f.Code = "hold_full"
 		f.Message += fmt.Sprintf(" As much waits for one as may: %d of %d %s of the %s.", held.Held, held.Limit, held.What, held.Of)
 	case errors.Is(err, queue.ErrClosed):
 		return gateway.ErrShutdown
@@ -41,6 +43,15 @@ func (g *generator) waited(c *gateway.Call, err error) error {
 		return nil
 	}
 	return f
+}
+
+// mostRetry is the latest that a client is told to come back, with what the gateway adds by chance.
+const mostRetry = 50 * time.Second
+
+// hold says what f's request waits for, and to come back when the worker may be there, if that can be told.
+func hold(f *gateway.Fault, w workersState, after time.Duration) {
+	f.Kind, f.Message = w.say()
+	f.RetryAfter = max(after, min(w.left, mostRetry))
 }
 
 // workersState is what a model's workers do while none of them is in the ring.

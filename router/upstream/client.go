@@ -105,6 +105,7 @@ type Client struct {
 	options Options
 	place   func(q *placement.Request, now time.Time) (ticket, error)
 	seed    maphash.Seed // of the hashes that requests are known by
+	closing sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows; never held while calling another package
 	peers    map[peerKey]*peer
@@ -141,7 +142,7 @@ type Worker struct {
 }
 
 // Sync tells which workers there are. The connection to one that is not named is closed when its last stream has
-// ended, the connection to one that is lost at once.
+// ended, the connection to one that is lost at once. Sync does not wait for that: a worker's host may have gone silent.
 func (c *Client) Sync(workers []Worker) {
 	now := c.options.Clock.Now()
 	known := make(map[string]Worker, len(workers))
@@ -161,14 +162,14 @@ func (c *Client) Sync(workers []Worker) {
 		p.unknown = !named
 		p.draining = p.draining || named && w.Draining
 		if named && w.Lost || !named && len(p.seats) == 0 {
-			delete(c.peers, key)
+			c.drop(key)
 			gone = append(gone, going{p, slices.Collect(maps.Keys(p.seats))})
 		}
 	}
 	c.suspects.settle(now, c.verdict)
 	c.mu.Unlock()
 	for _, p := range gone {
-		p.end(ErrLost, p.seats)
+		c.end(p.peer, ErrLost, p.seats)
 	}
 }
 
@@ -191,19 +192,21 @@ func (c *Client) InFlight() map[string]uint32 {
 	return maps.Clone(c.inFlight)
 }
 
-// Close ends every stream with ErrLost and closes the connections. Requests that come later are refused.
+// Close ends every stream with ErrLost, closes the connections and waits until all are closed, which takes some seconds
+// where a worker's host has gone silent. Requests that come later are refused.
 func (c *Client) Close() {
 	c.mu.Lock()
-	peers := c.peers
-	c.peers, c.closed = map[peerKey]*peer{}, true
+	c.closed = true
 	seats := map[*peer][]*seat{}
-	for _, p := range peers {
+	for key, p := range c.peers {
+		c.drop(key)
 		seats[p] = slices.Collect(maps.Keys(p.seats))
 	}
 	c.mu.Unlock()
 	for p, list := range seats {
-		p.end(errStops, list)
+		c.end(p, errStops, list)
 	}
+	c.closing.Wait()
 }
 
 // maxReceive is the most bytes of a worker's message: 2048 vectors of 4096 numbers, and what is around them.

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -91,7 +92,8 @@ type fleet struct {
 	board   *placement.Board
 	clock   *clocktesting.FakeClock
 	workers []*fakeWorker
-	serving []grpc.ServerOption // of the workers; set before build
+	serving []grpc.ServerOption              // of the workers; set before build
+	creds   credentials.TransportCredentials // of the client; set before build, else insecure ones
 
 	mu          sync.Mutex
 	suspects    []string
@@ -163,13 +165,16 @@ func (f *fleet) build(t testing.TB, n int, c clock.WithDelayedExecution, script 
 	f.board = placement.NewBoard(placement.Options{Policy: hashed(t), MaxLoadPercent: 1e6})
 	f.publish(c.Now())
 	f.sort(t, c.Now())
+	if f.creds == nil {
+		f.creds = insecure.NewCredentials()
+	}
 	list := func(add func()) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		add()
 	}
 	f.Client = New(Options{
-		Credentials: insecure.NewCredentials(), Placer: f.board, Clock: c,
+		Credentials: f.creds, Placer: f.board, Clock: c,
 		Suspect: func(pod, instance string) { list(func() { f.suspects = append(f.suspects, pod+" "+instance) }) },
 		Outcome: func(pod, _ string, o Outcome) {
 			list(func() { f.outcomes = append(f.outcomes, pod+[...]string{"", " good", " failed", " no first byte"}[o]) })

@@ -23,12 +23,23 @@ type peer struct {
 	broke    time.Time
 }
 
-// end ends the calls with cause and closes the connection.
-func (p *peer) end(cause error, seats []*seat) {
+// drop takes a peer out; end must follow, once. The caller holds the lock, so that Close, which empties peers, waits for
+// all that were dropped before.
+func (c *Client) drop(key peerKey) {
+	delete(c.peers, key)
+	c.closing.Add(1)
+}
+
+// end ends the calls of a peer that was dropped with cause, and lets its connection close: gRPC waits up to 5 s for the
+// last words to a host that is silent.
+func (c *Client) end(p *peer, cause error, seats []*seat) {
 	for _, s := range seats {
 		s.cancel(cause)
 	}
-	_ = p.conn.Close()
+	go func() {
+		defer c.closing.Done()
+		_ = p.conn.Close()
+	}()
 }
 
 // seat is one call's place on a connection.
@@ -84,10 +95,10 @@ func (c *Client) release(s *seat) {
 	}
 	last := p.unknown && len(p.seats) == 0 && c.peers[s.key()] == p
 	if last {
-		delete(c.peers, s.key())
+		c.drop(s.key())
 	}
 	c.mu.Unlock()
 	if last {
-		p.end(ErrLost, nil)
+		c.end(p, ErrLost, nil)
 	}
 }

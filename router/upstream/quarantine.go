@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
 
 // A request that was at work on two workers when these died is not run for a while.
@@ -176,13 +178,19 @@ func (s *suspicion) last() time.Time {
 	return s.until.Add(-quarantineTime)
 }
 
-// fingerprint is the hash that a request for a model is known by. Seeds are random, so that nobody can make two requests
-// that share one.
+// fingerprint is the hash that a request for a model is known by: by what it makes a worker compute, not by its ids, nor
+// by its priority, which is its client's. Seeds are random, so that nobody can make two requests that share one.
 func fingerprint(seed maphash.Seed, modelUID string, request proto.Message) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
 	_, _ = h.WriteString(modelUID)
 	_ = h.WriteByte(0)
+	if r, ok := request.(*workerv1.GenerateRequest); ok {
+		work := shallow(r)
+		work.ExpectedInstanceId, work.ExpectedRevision, work.ExpectedModelUid = "", "", ""
+		work.RequestId, work.AttemptId, work.Priority = "", "", 0
+		request = work
+	}
 	b, _ := proto.MarshalOptions{Deterministic: true}.Marshal(request) // a message that can't be written is never sent
 	_, _ = h.Write(b)
 	return h.Sum64()

@@ -106,6 +106,30 @@ func TestRequestsAreKnownByAllThatIsRun(t *testing.T) {
 	}
 }
 
+func TestIdsAndThePriorityDoNotMakeAnotherRequest(t *testing.T) {
+	seed := maphash.MakeSeed()
+	base := request().Proto
+	want := fingerprint(seed, "uid-1", base)
+	for name, change := range map[string]func(*workerv1.GenerateRequest){
+		"priority":          func(r *workerv1.GenerateRequest) { r.Priority = -3 },
+		"request id":        func(r *workerv1.GenerateRequest) { r.RequestId = "another" },
+		"attempt id":        func(r *workerv1.GenerateRequest) { r.AttemptId = "another" },
+		"instance":          func(r *workerv1.GenerateRequest) { r.ExpectedInstanceId = "another" },
+		"revision":          func(r *workerv1.GenerateRequest) { r.ExpectedRevision = "another" },
+		"expected model id": func(r *workerv1.GenerateRequest) { r.ExpectedModelUid = "another" },
+	} {
+		other := proto.Clone(base).(*workerv1.GenerateRequest)
+		change(other)
+		before := proto.Clone(other)
+		if fingerprint(seed, "uid-1", other) != want {
+			t.Errorf("another %s makes another request", name)
+		}
+		if !proto.Equal(other, before) {
+			t.Errorf("%s: the hash changes the request", name)
+		}
+	}
+}
+
 // poison kills each worker that runs it: heartbeats end, or another instance comes.
 func poison(f *fleet, how func(i int, w *Worker)) {
 	dead := map[int]bool{}

@@ -323,7 +323,7 @@ func TestAnAnswerThatLostTwoWorkersEnds(t *testing.T) {
 	defer s.Close()
 	got, err := collect(s, nil)
 	var on *Error
-	if got.text != "abcd" || got.finish != "" || !errors.As(err, &on) || on.Kind != ErrLost || !strings.Contains(on.Stays, "two workers") {
+	if got.text != "abcd" || got.finish != "" || !errors.As(err, &on) || !errors.Is(on, ErrLost) || !strings.Contains(on.Stays, "two workers") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	if _, again := s.Next(); !errors.Is(again, err) || len(f.workers[2].seen()) != 0 {
@@ -385,7 +385,7 @@ func TestAnAnswerThatNobodyGoesOnWithEndsWithTheLoss(t *testing.T) {
 			defer s.Close()
 			got, err := collect(s, nil)
 			var on *Error
-			if got.text != "ab" || !errors.As(err, &on) || on.Kind != ErrLost || on.Worker != f.workers[0].Pod || !strings.Contains(on.Stays, c.stays) {
+			if got.text != "ab" || !errors.As(err, &on) || !errors.Is(on, ErrLost) || on.Worker != f.workers[0].Pod || !strings.Contains(on.Stays, c.stays) {
 				t.Errorf("got %+v, %v", got, err)
 			}
 		})
@@ -429,7 +429,7 @@ func TestAnswersThatCannotGoOnSayWhyOrBeginAgain(t *testing.T) {
 				switch {
 				case restart && (err != nil || got.text != "A" || s.Attempts() != 2 || s.Resumes() != 0):
 					t.Errorf("got %q, %v after %d attempts", got.text, err, s.Attempts())
-				case !restart && (!errors.As(err, &on) || on.Kind != ErrLost || !strings.Contains(on.Stays, c.want)):
+				case !restart && (!errors.As(err, &on) || !errors.Is(on, ErrLost) || !strings.Contains(on.Stays, c.want)):
 					t.Errorf("ended by %v", err)
 				}
 				if asked := len(f.workers[1].seen()); (asked == 1) != restart {

@@ -219,14 +219,20 @@ func (s *Stream) resumed(from string, lost failure) {
 	}
 }
 
-// message is the request for the present worker. It shares everything below the top level with the caller's.
-func (s *Stream) message() *workerv1.GenerateRequest {
+// shallow is a copy of r which shares everything below the top level with it.
+func shallow(r *workerv1.GenerateRequest) *workerv1.GenerateRequest {
 	out := &workerv1.GenerateRequest{}
 	to := out.ProtoReflect()
-	s.request.Proto.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		to.Set(f, v)
 		return true
 	})
+	return out
+}
+
+// message is the request for the present worker. It shares everything below the top level with the caller's.
+func (s *Stream) message() *workerv1.GenerateRequest {
+	out := shallow(s.request.Proto)
 	w := &s.at.worker
 	out.ExpectedInstanceId, out.ExpectedRevision, out.ExpectedModelUid = w.Instance, w.Revision, s.request.Place.ModelUID
 	out.RequestId, out.AttemptId = s.request.Place.RequestID, rand.Text()

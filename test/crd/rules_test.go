@@ -138,6 +138,24 @@ func TestInferenceRouterRules(t *testing.T) {
 		"a Service of another type":          {func(r *v1alpha1.InferenceRouter) { r.Spec.Service.Type = "ExternalName" }, "Unsupported value"},
 		"port 70000":                         {func(r *v1alpha1.InferenceRouter) { r.Spec.Service.Port = 70000 }, "less than or equal to 65535"},
 		"an interval of ten milliseconds":    {func(r *v1alpha1.InferenceRouter) { r.Spec.Heartbeat.IntervalMilliseconds = 10 }, "greater than or equal to 100"},
+		"tiers, and the default one of them": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Tiers, r.Spec.DefaultTier = []v1alpha1.Tier{{Name: "gold"}, {Name: "free"}}, "free"
+		}, ""},
+		"a default tier that is none of them": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Tiers, r.Spec.DefaultTier = []v1alpha1.Tier{{Name: "gold"}}, "free"
+		}, "defaultTier must be the name of one of tiers"},
+		"a default tier without tiers": {func(r *v1alpha1.InferenceRouter) { r.Spec.DefaultTier = "free" }, "defaultTier must be the name of one of tiers"},
+		"one tier twice": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Tiers = []v1alpha1.Tier{{Name: "gold"}, {Name: "gold"}}
+		}, "Duplicate value"},
+		"admission above refusal": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Admission = v1alpha1.Admission{AdmitPercent: 96, RefusePercent: 95}
+		}, "admission.admitPercent must be less than or equal to admission.refusePercent"},
+		"a policy that is not there": {func(r *v1alpha1.InferenceRouter) { r.Spec.Placement.Policy = "Best" }, "Unsupported value"},
+		"a load below the mean":      {func(r *v1alpha1.InferenceRouter) { r.Spec.Ring.MaxLoadPercent = 90 }, "greater than or equal to 100"},
+		"a collector without a scheme": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Tracing = &v1alpha1.Tracing{Endpoint: "collector:4317"}
+		}, "should match"},
 		"more virtual nodes than are useful": {func(r *v1alpha1.InferenceRouter) { r.Spec.Ring.VirtualNodes = 5000 }, "less than or equal to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) { judge(t, fixtures.Router(r.change), r.want) })

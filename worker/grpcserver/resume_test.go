@@ -1,6 +1,7 @@
 package grpcserver
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -25,7 +26,7 @@ func collect(t *testing.T, c workerv1.WorkerClient, q *workerv1.GenerateRequest)
 	}
 	for {
 		m, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return prompt, deltas, last
 		}
 		if err != nil {

@@ -278,7 +278,7 @@ type ModelStatus struct {
 	RingVersion uint64 `protobuf:"varint,3,opt,name=ring_version,json=ringVersion,proto3" json:"ring_version,omitempty"`
 	// Every candidate that the API server names, in the ring or not.
 	Workers []*WorkerStatus `protobuf:"bytes,4,rep,name=workers,proto3" json:"workers,omitempty"`
-	// Requests that wait for room, those that wait for any worker, and the prompt tokens of both, estimated.
+	// Requests that wait for room, those that wait for any worker, and the tokens of both, prompt and answer, estimated.
 	Queued       uint32 `protobuf:"varint,5,opt,name=queued,proto3" json:"queued,omitempty"`
 	Held         uint32 `protobuf:"varint,6,opt,name=held,proto3" json:"held,omitempty"`
 	QueuedTokens uint64 `protobuf:"varint,7,opt,name=queued_tokens,json=queuedTokens,proto3" json:"queued_tokens,omitempty"`

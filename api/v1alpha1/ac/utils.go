@@ -68,6 +68,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.TierApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Timeouts"):
 		return &apiv1alpha1.TimeoutsApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Tracing"):
+		return &apiv1alpha1.TracingApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("WeightCache"):
 		return &apiv1alpha1.WeightCacheApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Weights"):

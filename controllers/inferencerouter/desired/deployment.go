@@ -21,8 +21,10 @@ const (
 	// graceBeyondDrain is how many seconds after its drain deadline a router may take to end.
 	graceBeyondDrain int64 = 30
 	defaultDrain     int64 = 600
+	// settle is for how many seconds a router that must go still takes new requests, if it has as long.
+	settle int64 = 5
 	// memoryTarget keeps Go's heap below the container's memory limit.
-	memoryTarget = "450MiB"
+	memoryTarget = "900MiB"
 )
 
 // Deployment is the router pods. Heartbeat, ring and timeouts are not part of it: routers read them from the object, so
@@ -84,9 +86,10 @@ func routerContainer(router *v1alpha1.InferenceRouter, s Settings) *coreac.Conta
 		WithArgs(
 			"--namespace="+router.Namespace,
 			"--router-name="+router.Name,
+			fmt.Sprintf("--drain-settle=%ds", min(settle, drainSeconds(router))),
 			fmt.Sprintf("--drain-timeout=%ds", drainSeconds(router)),
 		).
-		WithArgs(clientTLSArgs(router)...).
+		WithArgs(optionalArgs(router)...).
 		WithEnv(
 			coreac.EnvVar().WithName("POD_NAME").WithValueFrom(coreac.EnvVarSource().
 				WithFieldRef(coreac.ObjectFieldSelector().WithAPIVersion("v1").WithFieldPath("metadata.name"))),
@@ -104,7 +107,7 @@ func routerContainer(router *v1alpha1.InferenceRouter, s Settings) *coreac.Conta
 				corev1.ResourceCPU:    resource.MustParse("100m"),
 				corev1.ResourceMemory: resource.MustParse("64Mi"),
 			}).
-			WithLimits(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")})).
+			WithLimits(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")})).
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError).
 		WithSecurityContext(coreac.SecurityContext().
 			WithAllowPrivilegeEscalation(false).
@@ -138,13 +141,16 @@ func mounts(router *v1alpha1.InferenceRouter) []*coreac.VolumeMountApplyConfigur
 	return list
 }
 
-func clientTLSArgs(router *v1alpha1.InferenceRouter) []string {
-	if router.Spec.TLS == nil {
-		return nil
+// optionalArgs are those of what an object may leave out.
+func optionalArgs(router *v1alpha1.InferenceRouter) (args []string) {
+	if router.Spec.TLS != nil {
+		args = append(args, "--client-tls-dir="+v1alpha1.ClientTLSDir)
 	}
-	return []string{"--client-tls-dir=" + v1alpha1.ClientTLSDir}
+	if router.Spec.Tracing != nil {
+		args = append(args, "--otlp-endpoint="+router.Spec.Tracing.Endpoint)
+	}
+	return args
 }
-
 func port(name string, number int32) *coreac.ContainerPortApplyConfiguration {
 	return coreac.ContainerPort().WithName(name).WithContainerPort(number).WithProtocol(corev1.ProtocolTCP)
 }

@@ -52,6 +52,7 @@ func TestChildrenAreThoseOfTheGoldenFile(t *testing.T) {
 			r.Name = "front.2"
 			r.Spec = v1alpha1.InferenceRouterSpec{
 				Replicas: new(int32(1)), Image: "registry.example/router:2", DrainTimeoutSeconds: new(int64(20)),
+				TLS: &v1alpha1.RouterTLS{SecretName: "front-cert"}, Tracing: &v1alpha1.Tracing{Endpoint: "http://collector:4317"},
 				Service: v1alpha1.RouterService{Type: corev1.ServiceTypeLoadBalancer, Port: 8000, Annotations: map[string]string{"lb": "internal"}},
 			}
 		}),

@@ -74,6 +74,10 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.AuthMode
       default: None
+    - name: tenantCache
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.TenantCache
+      default: Shared
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.AuthMode
   scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Engine
@@ -388,6 +392,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: tls
       type:
         namedType: com.github.ringfleet.ringfleet.api.v1alpha1.RouterTLS
+    - name: tracing
+      type:
+        namedType: com.github.ringfleet.ringfleet.api.v1alpha1.Tracing
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.InferenceRouterStatus
   map:
     fields:
@@ -535,6 +542,8 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 1
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.TenantCache
+  scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Tier
   map:
     fields:
@@ -564,6 +573,12 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 60
+- name: com.github.ringfleet.ringfleet.api.v1alpha1.Tracing
+  map:
+    fields:
+    - name: endpoint
+      type:
+        scalar: string
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.WeightCache
   map:
     fields:

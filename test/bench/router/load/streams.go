@@ -64,23 +64,17 @@ type reader struct {
 func (r *reader) all(ctx context.Context, address string, request []byte) error {
 	c, err := dial(ctx, address)
 	if err != nil {
-		return ended(ctx, err)
+		return err
 	}
 	defer c.Close()                                                          //nolint:errcheck // nothing is left to lose
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })() // ends a read
 	for ctx.Err() == nil {
-		if err := r.one(c, request); err != nil {
-			return ended(ctx, err)
+		err = r.one(c, request)
+		if ctx.Err() == nil && err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // one reads one stream to its end.

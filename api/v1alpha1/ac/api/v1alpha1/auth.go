@@ -14,6 +14,9 @@ type AuthApplyConfiguration struct {
 	// mode None takes all clients for one tenant of the default tier. TrustedHeaders believes the headers
 	// X-Ringfleet-Tier and X-Ringfleet-Tenant: use it only behind a gateway that sets or removes them.
 	Mode *apiv1alpha1.AuthMode `json:"mode,omitempty"`
+	// tenantCache Shared lets tenants share what workers have cached of equal prompts, which also tells one how far its
+	// prompt begins like another's. Isolated keeps them apart; each computes its own prompts.
+	TenantCache *apiv1alpha1.TenantCache `json:"tenantCache,omitempty"`
 }
 
 // AuthApplyConfiguration constructs a declarative configuration of the Auth type for use with
@@ -27,5 +30,13 @@ func Auth() *AuthApplyConfiguration {
 // If called multiple times, the Mode field is set to the value of the last call.
 func (b *AuthApplyConfiguration) WithMode(value apiv1alpha1.AuthMode) *AuthApplyConfiguration {
 	b.Mode = &value
+	return b
+}
+
+// WithTenantCache sets the TenantCache field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the TenantCache field is set to the value of the last call.
+func (b *AuthApplyConfiguration) WithTenantCache(value apiv1alpha1.TenantCache) *AuthApplyConfiguration {
+	b.TenantCache = &value
 	return b
 }

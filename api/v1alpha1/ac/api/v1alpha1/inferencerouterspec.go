@@ -9,8 +9,8 @@ import (
 // InferenceRouterSpecApplyConfiguration represents a declarative configuration of the InferenceRouterSpec type for use
 // with apply.
 //
-// InferenceRouterSpec says how a namespace's models are served. Routers follow every change but those of image, service
-// and drainTimeoutSeconds without a restart.
+// InferenceRouterSpec says how a namespace's models are served. Routers follow every change but those of image, tls, tracing and
+// drainTimeoutSeconds without a restart.
 type InferenceRouterSpecApplyConfiguration struct {
 	// replicas is the number of router pods. Any number agree on where a conversation goes.
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -30,6 +30,8 @@ type InferenceRouterSpecApplyConfiguration struct {
 	Resume *apiv1alpha1.ResumeMode `json:"resume,omitempty"`
 	// auth says who a client is taken for.
 	Auth *AuthApplyConfiguration `json:"auth,omitempty"`
+	// tracing tells a collector of OpenTelemetry how requests went.
+	Tracing *TracingApplyConfiguration `json:"tracing,omitempty"`
 	// tiers are the classes of requests, by their names. Without any there is one of priority 0 that queues.
 	Tiers []TierApplyConfiguration `json:"tiers,omitempty"`
 	// defaultTier is the tier of requests that name none. By default it is the one with the least priority.
@@ -121,6 +123,14 @@ func (b *InferenceRouterSpecApplyConfiguration) WithResume(value apiv1alpha1.Res
 // If called multiple times, the Auth field is set to the value of the last call.
 func (b *InferenceRouterSpecApplyConfiguration) WithAuth(value *AuthApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
 	b.Auth = value
+	return b
+}
+
+// WithTracing sets the Tracing field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Tracing field is set to the value of the last call.
+func (b *InferenceRouterSpecApplyConfiguration) WithTracing(value *TracingApplyConfiguration) *InferenceRouterSpecApplyConfiguration {
+	b.Tracing = value
 	return b
 }
 

@@ -13,8 +13,7 @@ import (
 type TierApplyConfiguration struct {
 	// name of the tier.
 	Name *string `json:"name,omitempty"`
-	// priority: requests that wait start in the order of their priorities, the greatest first, and workers preempt those
-	// of a smaller one first.
+	// priority orders requests that wait: those with the greatest start first, and workers preempt those with the least first.
 	Priority *int32 `json:"priority,omitempty"`
 	// whenBusy says what happens from admission.admitPercent on: First enters all the same, Queue waits, Refuse is refused
 	// with status 429. From admission.refusePercent on First waits too.
