@@ -43,7 +43,8 @@ type Load struct {
 	Backlog *uint64
 	// Prefill and Decode are tokens a second, of all requests together.
 	Prefill, Decode *float64
-	// Prompts are those that it has begun to compute since its last report, or a while before that; at most 1024.
+	// Prompts are those that it has accepted since its last report, whichever router sent them, and with its first one
+	// those that it remembers; oldest first, at most 1024.
 	Prompts []Prompt
 	// RequestIDs are those that run or wait, at most 1024.
 	RequestIDs []string

@@ -8,6 +8,7 @@ import (
 	"github.com/ringfleet/ringfleet/router/admission"
 	"github.com/ringfleet/ringfleet/router/heartbeat"
 	"github.com/ringfleet/ringfleet/router/placement"
+	"github.com/ringfleet/ringfleet/router/prefix"
 	"github.com/ringfleet/ringfleet/router/upstream"
 )
 
@@ -33,7 +34,7 @@ func loadOf(r *workerv1.Report) placement.Load {
 	l := r.GetLoad()
 	out := placement.Load{
 		Running: int(l.GetRunning()), Waiting: int(l.GetWaiting()), Seats: int(l.GetMaxSequences()),
-		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(),
+		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(), Prompts: prompts(r.GetPrefixes()),
 	}
 	if l != nil && out.Adapters == nil {
 		out.Adapters = []string{} // it says that it has none
@@ -41,6 +42,24 @@ func loadOf(r *workerv1.Report) placement.Load {
 	if l != nil {
 		out.Backlog, out.Prefill, out.Decode = l.BacklogTokens, l.PrefillTokensPerSecond, l.DecodeTokensPerSecond
 		out.KVTotal, out.KVUsed = blocks(l.KvBlocksTotal, l), blocks(l.KvBlocksUsed, l)
+	}
+	return out
+}
+
+// mostPrompts is how many prompts of a report count. A worker names no more.
+const mostPrompts = 1024
+
+// prompts are those that a report names, in the words of placement; of too many the last ones.
+func prompts(list []*workerv1.Prefix) []placement.Prompt {
+	if len(list) == 0 {
+		return nil
+	}
+	list = list[max(0, len(list)-mostPrompts):]
+	out := make([]placement.Prompt, 0, len(list))
+	for _, p := range list {
+		if n := min(p.GetBlocks(), prefix.MaxBlocks); n > 0 {
+			out = append(out, placement.Prompt{Hash: p.GetHash(), Blocks: int(n)})
+		}
 	}
 	return out
 }

@@ -20,6 +20,7 @@ import (
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/placement"
+	"github.com/ringfleet/ringfleet/router/prefix"
 )
 
 func TestTheOwnerAnswersAndTheCallSaysWhoItIsMeantFor(t *testing.T) {
@@ -127,6 +128,35 @@ func TestNothingAnsweredYetTheNextWorkerIsTriedOnce(t *testing.T) {
 			if first, second := f.workers[0].seen(), f.workers[1].seen(); len(first) == 1 &&
 				(first[0].RequestId != second[0].RequestId || first[0].AttemptId == second[0].AttemptId) {
 				t.Errorf("attempts are %v and %v", first[0], second[0])
+			}
+		})
+	}
+}
+
+func TestEveryTryTellsWhatThePromptIsKnownBy(t *testing.T) {
+	for name, c := range map[string]struct {
+		chain  prefix.Chain
+		hash   uint64
+		blocks uint32
+	}{
+		"a prompt of three blocks":          {prefix.Chain{7, 8, 9}, 9, 3},
+		"a prompt that is shorter than one": {nil, 0, 0},
+		"a chain without blocks":            {prefix.Chain{}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 3, whole)
+			f.workers[0].script = answer(status.Error(codes.Internal, "engine"))
+			r := request()
+			r.Place.Chain = c.chain
+			s, err := f.Generate(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			for _, w := range f.workers[:2] {
+				if got := w.seen()[0]; got.GetPrefixHash() != c.hash || got.GetPrefixBlocks() != c.blocks {
+					t.Errorf("%s is told %d of %d blocks", w.Pod, got.GetPrefixHash(), got.GetPrefixBlocks())
+				}
 			}
 		})
 	}

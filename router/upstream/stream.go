@@ -236,6 +236,9 @@ func (s *Stream) message() *workerv1.GenerateRequest {
 	w := &s.at.worker
 	out.ExpectedInstanceId, out.ExpectedRevision, out.ExpectedModelUid = w.Instance, w.Revision, s.request.Place.ModelUID
 	out.RequestId, out.AttemptId = s.request.Place.RequestID, rand.Text()
+	if c := s.request.Place.Chain; len(c) > 0 { // so that other routers hear where the prompt is
+		out.PrefixHash, out.PrefixBlocks = c[len(c)-1], uint32(len(c))
+	}
 	if s.search.resumes {
 		s.kept.put(out)
 	}

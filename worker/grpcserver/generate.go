@@ -62,7 +62,9 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 	defer out.Close() //nolint:errcheck // only cancels
 	c.accepted, c.prompt = true, max(out.PromptTokens(), 0)
 	s.recorder.Accepted(c.prompt)
-	if err := stream.Send(accepted(s.worker.Identity().Instance, c.prompt)); err != nil {
+	instance := s.worker.Identity().Instance
+	s.prefixes.accept(instance, q)
+	if err := stream.Send(accepted(instance, c.prompt)); err != nil {
 		return err
 	}
 	return s.forward(out, stream, c)

@@ -67,6 +67,7 @@ type Server struct {
 	clock    clock.WithTicker
 	stop     chan struct{} // closed when streams of reports must end
 	reports  counter
+	prefixes prefixes
 }
 
 // New returns a server. Call StopReports before a graceful stop, which waits for streams.

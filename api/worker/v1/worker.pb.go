@@ -276,7 +276,10 @@ type Report struct {
 	// Points on the ring in per cent of spec.ring.virtualNodes; 0 means 100.
 	RingWeightPercent uint32 `protobuf:"varint,17,opt,name=ring_weight_percent,json=ringWeightPercent,proto3" json:"ring_weight_percent,omitempty"`
 	// Names of the adapters that are loaded, sorted, at most 256.
-	Adapters      []string `protobuf:"bytes,18,rep,name=adapters,proto3" json:"adapters,omitempty"`
+	Adapters []string `protobuf:"bytes,18,rep,name=adapters,proto3" json:"adapters,omitempty"`
+	// The prompts of the requests that it has accepted since the previous report of this stream, oldest first, whoever sent
+	// them. The first report names those that are remembered of this instance; none names more than the last 1024.
+	Prefixes      []*Prefix `protobuf:"bytes,19,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +440,67 @@ func (x *Report) GetAdapters() []string {
 	return nil
 }
 
+func (x *Report) GetPrefixes() []*Prefix {
+	if x != nil {
+		return x.Prefixes
+	}
+	return nil
+}
+
+// Prefix names a prompt as the caller that sent it did (prefix_hash and prefix_blocks of GenerateRequest), so that other
+// callers learn where its KV cache is. Nothing of the prompt's text is in it.
+type Prefix struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Hash          uint64                 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Blocks        uint32                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prefix) Reset() {
+	*x = Prefix{}
+	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prefix) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prefix) ProtoMessage() {}
+
+func (x *Prefix) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prefix.ProtoReflect.Descriptor instead.
+func (*Prefix) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Prefix) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+func (x *Prefix) GetBlocks() uint32 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
 // ModelShape is what of a model decides how much memory it takes. Sizes are in numbers unless their name says bytes.
 type ModelShape struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -476,7 +540,7 @@ type ModelShape struct {
 
 func (x *ModelShape) Reset() {
 	*x = ModelShape{}
-	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +552,7 @@ func (x *ModelShape) String() string {
 func (*ModelShape) ProtoMessage() {}
 
 func (x *ModelShape) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[2]
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +565,7 @@ func (x *ModelShape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelShape.ProtoReflect.Descriptor instead.
 func (*ModelShape) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{2}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ModelShape) GetName() string {
@@ -662,7 +726,7 @@ type LayerRun struct {
 
 func (x *LayerRun) Reset() {
 	*x = LayerRun{}
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +738,7 @@ func (x *LayerRun) String() string {
 func (*LayerRun) ProtoMessage() {}
 
 func (x *LayerRun) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +751,7 @@ func (x *LayerRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayerRun.ProtoReflect.Descriptor instead.
 func (*LayerRun) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *LayerRun) GetCount() uint32 {
@@ -747,7 +811,7 @@ type CompressedAttention struct {
 
 func (x *CompressedAttention) Reset() {
 	*x = CompressedAttention{}
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +823,7 @@ func (x *CompressedAttention) String() string {
 func (*CompressedAttention) ProtoMessage() {}
 
 func (x *CompressedAttention) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +836,7 @@ func (x *CompressedAttention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompressedAttention.ProtoReflect.Descriptor instead.
 func (*CompressedAttention) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CompressedAttention) GetRank() uint32 {
@@ -835,7 +899,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +911,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +924,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1016,13 +1080,17 @@ type GenerateRequest struct {
 	// exactly what was sent ends. Both empty: it ends where the tokens' text does.
 	ResumeText      string `protobuf:"bytes,23,opt,name=resume_text,json=resumeText,proto3" json:"resume_text,omitempty"`
 	ResumeReasoning string `protobuf:"bytes,24,opt,name=resume_reasoning,json=resumeReasoning,proto3" json:"resume_reasoning,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the caller knows the prompt by: a hash of its whole blocks, and how many they are. The worker repeats both in
+	// Report.prefixes and does nothing else with them. Without blocks it repeats nothing.
+	PrefixHash    uint64 `protobuf:"fixed64,25,opt,name=prefix_hash,json=prefixHash,proto3" json:"prefix_hash,omitempty"`
+	PrefixBlocks  uint32 `protobuf:"varint,26,opt,name=prefix_blocks,json=prefixBlocks,proto3" json:"prefix_blocks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1102,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1115,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GenerateRequest) GetExpectedInstanceId() string {
@@ -1231,6 +1299,20 @@ func (x *GenerateRequest) GetResumeReasoning() string {
 	return ""
 }
 
+func (x *GenerateRequest) GetPrefixHash() uint64 {
+	if x != nil {
+		return x.PrefixHash
+	}
+	return 0
+}
+
+func (x *GenerateRequest) GetPrefixBlocks() uint32 {
+	if x != nil {
+		return x.PrefixBlocks
+	}
+	return 0
+}
+
 type isGenerateRequest_Prompt interface {
 	isGenerateRequest_Prompt()
 }
@@ -1265,7 +1347,7 @@ type ChatPrompt struct {
 
 func (x *ChatPrompt) Reset() {
 	*x = ChatPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1359,7 @@ func (x *ChatPrompt) String() string {
 func (*ChatPrompt) ProtoMessage() {}
 
 func (x *ChatPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1372,7 @@ func (x *ChatPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatPrompt.ProtoReflect.Descriptor instead.
 func (*ChatPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ChatPrompt) GetMessages() []byte {
@@ -1317,7 +1399,7 @@ type TextPrompt struct {
 
 func (x *TextPrompt) Reset() {
 	*x = TextPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1411,7 @@ func (x *TextPrompt) String() string {
 func (*TextPrompt) ProtoMessage() {}
 
 func (x *TextPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1424,7 @@ func (x *TextPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextPrompt.ProtoReflect.Descriptor instead.
 func (*TextPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TextPrompt) GetText() string {
@@ -1362,7 +1444,7 @@ type TokenPrompt struct {
 
 func (x *TokenPrompt) Reset() {
 	*x = TokenPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1456,7 @@ func (x *TokenPrompt) String() string {
 func (*TokenPrompt) ProtoMessage() {}
 
 func (x *TokenPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1469,7 @@ func (x *TokenPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenPrompt.ProtoReflect.Descriptor instead.
 func (*TokenPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TokenPrompt) GetTokens() []uint32 {
@@ -1423,7 +1505,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1517,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1530,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sampling) GetTemperature() float64 {
@@ -1529,7 +1611,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1541,7 +1623,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1554,7 +1636,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GenerateResponse) GetEvent() isGenerateResponse_Event {
@@ -1624,7 +1706,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1718,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1731,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Accepted) GetInstanceId() string {
@@ -1685,7 +1767,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1779,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1792,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Delta) GetText() string {
@@ -1768,7 +1850,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1862,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1875,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ToolCall) GetIndex() uint32 {
@@ -1838,7 +1920,7 @@ type Logprob struct {
 
 func (x *Logprob) Reset() {
 	*x = Logprob{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1932,7 @@ func (x *Logprob) String() string {
 func (*Logprob) ProtoMessage() {}
 
 func (x *Logprob) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1945,7 @@ func (x *Logprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logprob.ProtoReflect.Descriptor instead.
 func (*Logprob) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Logprob) GetToken() uint32 {
@@ -1906,7 +1988,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2000,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2013,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Finish) GetReason() FinishReason {
@@ -1968,7 +2050,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1980,7 +2062,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1993,7 +2075,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -2032,7 +2114,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2044,7 +2126,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2057,7 +2139,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EmbedRequest) GetExpectedInstanceId() string {
@@ -2109,7 +2191,7 @@ type EmbedInput struct {
 
 func (x *EmbedInput) Reset() {
 	*x = EmbedInput{}
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2121,7 +2203,7 @@ func (x *EmbedInput) String() string {
 func (*EmbedInput) ProtoMessage() {}
 
 func (x *EmbedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2134,7 +2216,7 @@ func (x *EmbedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedInput.ProtoReflect.Descriptor instead.
 func (*EmbedInput) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EmbedInput) GetInput() isEmbedInput_Input {
@@ -2189,7 +2271,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2201,7 +2283,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2214,7 +2296,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EmbedResponse) GetVectors() []*Vector {
@@ -2241,7 +2323,7 @@ type Vector struct {
 
 func (x *Vector) Reset() {
 	*x = Vector{}
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2335,7 @@ func (x *Vector) String() string {
 func (*Vector) ProtoMessage() {}
 
 func (x *Vector) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2348,7 @@ func (x *Vector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vector.ProtoReflect.Descriptor instead.
 func (*Vector) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Vector) GetValues() []float32 {
@@ -2290,7 +2372,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2384,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2397,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TokenizeRequest) GetPrompt() isTokenizeRequest_Prompt {
@@ -2369,7 +2451,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2463,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2476,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TokenizeResponse) GetTokens() []uint32 {
@@ -2415,7 +2497,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2509,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2522,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainRequest) GetExpectedInstanceId() string {
@@ -2460,7 +2542,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2554,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2567,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainResponse) GetInFlight() uint32 {
@@ -2501,7 +2583,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"\x16worker/v1/worker.proto\x12\x13ringfleet.worker.v1\"C\n" +
 	"\fWatchRequest\x123\n" +
-	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xfc\x04\n" +
+	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xb5\x05\n" +
 	"\x06Report\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2522,8 +2604,12 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x05shape\x18\x0f \x01(\v2\x1f.ringfleet.worker.v1.ModelShapeR\x05shape\x12\x18\n" +
 	"\aresumes\x18\x10 \x01(\bR\aresumes\x12.\n" +
 	"\x13ring_weight_percent\x18\x11 \x01(\rR\x11ringWeightPercent\x12\x1a\n" +
-	"\badapters\x18\x12 \x03(\tR\badaptersB\x13\n" +
-	"\x11_progress_percent\"\xa4\x05\n" +
+	"\badapters\x18\x12 \x03(\tR\badapters\x127\n" +
+	"\bprefixes\x18\x13 \x03(\v2\x1b.ringfleet.worker.v1.PrefixR\bprefixesB\x13\n" +
+	"\x11_progress_percent\"4\n" +
+	"\x06Prefix\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\rR\x06blocks\"\xa4\x05\n" +
 	"\n" +
 	"ModelShape\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
@@ -2591,7 +2677,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x11_cache_hit_tokensB\x0e\n" +
 	"\f_preemptionsB\x11\n" +
 	"\x0f_backlog_tokensB\x12\n" +
-	"\x10_progress_tokens\"\xca\a\n" +
+	"\x10_progress_tokens\"\x90\b\n" +
 	"\x0fGenerateRequest\x120\n" +
 	"\x14expected_instance_id\x18\x01 \x01(\tR\x12expectedInstanceId\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\tR\x10expectedRevision\x12,\n" +
@@ -2625,7 +2711,10 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\rresume_tokens\x18\x16 \x03(\rR\fresumeTokens\x12\x1f\n" +
 	"\vresume_text\x18\x17 \x01(\tR\n" +
 	"resumeText\x12)\n" +
-	"\x10resume_reasoning\x18\x18 \x01(\tR\x0fresumeReasoningB\b\n" +
+	"\x10resume_reasoning\x18\x18 \x01(\tR\x0fresumeReasoning\x12\x1f\n" +
+	"\vprefix_hash\x18\x19 \x01(\x06R\n" +
+	"prefixHash\x12#\n" +
+	"\rprefix_blocks\x18\x1a \x01(\rR\fprefixBlocksB\b\n" +
 	"\x06prompt\">\n" +
 	"\n" +
 	"ChatPrompt\x12\x1a\n" +
@@ -2756,80 +2845,82 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(Stage)(0),                  // 0: ringfleet.worker.v1.Stage
 	(ResponseFormat)(0),         // 1: ringfleet.worker.v1.ResponseFormat
 	(FinishReason)(0),           // 2: ringfleet.worker.v1.FinishReason
 	(*WatchRequest)(nil),        // 3: ringfleet.worker.v1.WatchRequest
 	(*Report)(nil),              // 4: ringfleet.worker.v1.Report
-	(*ModelShape)(nil),          // 5: ringfleet.worker.v1.ModelShape
-	(*LayerRun)(nil),            // 6: ringfleet.worker.v1.LayerRun
-	(*CompressedAttention)(nil), // 7: ringfleet.worker.v1.CompressedAttention
-	(*Load)(nil),                // 8: ringfleet.worker.v1.Load
-	(*GenerateRequest)(nil),     // 9: ringfleet.worker.v1.GenerateRequest
-	(*ChatPrompt)(nil),          // 10: ringfleet.worker.v1.ChatPrompt
-	(*TextPrompt)(nil),          // 11: ringfleet.worker.v1.TextPrompt
-	(*TokenPrompt)(nil),         // 12: ringfleet.worker.v1.TokenPrompt
-	(*Sampling)(nil),            // 13: ringfleet.worker.v1.Sampling
-	(*GenerateResponse)(nil),    // 14: ringfleet.worker.v1.GenerateResponse
-	(*Accepted)(nil),            // 15: ringfleet.worker.v1.Accepted
-	(*Delta)(nil),               // 16: ringfleet.worker.v1.Delta
-	(*ToolCall)(nil),            // 17: ringfleet.worker.v1.ToolCall
-	(*Logprob)(nil),             // 18: ringfleet.worker.v1.Logprob
-	(*Finish)(nil),              // 19: ringfleet.worker.v1.Finish
-	(*Usage)(nil),               // 20: ringfleet.worker.v1.Usage
-	(*EmbedRequest)(nil),        // 21: ringfleet.worker.v1.EmbedRequest
-	(*EmbedInput)(nil),          // 22: ringfleet.worker.v1.EmbedInput
-	(*EmbedResponse)(nil),       // 23: ringfleet.worker.v1.EmbedResponse
-	(*Vector)(nil),              // 24: ringfleet.worker.v1.Vector
-	(*TokenizeRequest)(nil),     // 25: ringfleet.worker.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),    // 26: ringfleet.worker.v1.TokenizeResponse
-	(*DrainRequest)(nil),        // 27: ringfleet.worker.v1.DrainRequest
-	(*DrainResponse)(nil),       // 28: ringfleet.worker.v1.DrainResponse
-	nil,                         // 29: ringfleet.worker.v1.Sampling.LogitBiasEntry
+	(*Prefix)(nil),              // 5: ringfleet.worker.v1.Prefix
+	(*ModelShape)(nil),          // 6: ringfleet.worker.v1.ModelShape
+	(*LayerRun)(nil),            // 7: ringfleet.worker.v1.LayerRun
+	(*CompressedAttention)(nil), // 8: ringfleet.worker.v1.CompressedAttention
+	(*Load)(nil),                // 9: ringfleet.worker.v1.Load
+	(*GenerateRequest)(nil),     // 10: ringfleet.worker.v1.GenerateRequest
+	(*ChatPrompt)(nil),          // 11: ringfleet.worker.v1.ChatPrompt
+	(*TextPrompt)(nil),          // 12: ringfleet.worker.v1.TextPrompt
+	(*TokenPrompt)(nil),         // 13: ringfleet.worker.v1.TokenPrompt
+	(*Sampling)(nil),            // 14: ringfleet.worker.v1.Sampling
+	(*GenerateResponse)(nil),    // 15: ringfleet.worker.v1.GenerateResponse
+	(*Accepted)(nil),            // 16: ringfleet.worker.v1.Accepted
+	(*Delta)(nil),               // 17: ringfleet.worker.v1.Delta
+	(*ToolCall)(nil),            // 18: ringfleet.worker.v1.ToolCall
+	(*Logprob)(nil),             // 19: ringfleet.worker.v1.Logprob
+	(*Finish)(nil),              // 20: ringfleet.worker.v1.Finish
+	(*Usage)(nil),               // 21: ringfleet.worker.v1.Usage
+	(*EmbedRequest)(nil),        // 22: ringfleet.worker.v1.EmbedRequest
+	(*EmbedInput)(nil),          // 23: ringfleet.worker.v1.EmbedInput
+	(*EmbedResponse)(nil),       // 24: ringfleet.worker.v1.EmbedResponse
+	(*Vector)(nil),              // 25: ringfleet.worker.v1.Vector
+	(*TokenizeRequest)(nil),     // 26: ringfleet.worker.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),    // 27: ringfleet.worker.v1.TokenizeResponse
+	(*DrainRequest)(nil),        // 28: ringfleet.worker.v1.DrainRequest
+	(*DrainResponse)(nil),       // 29: ringfleet.worker.v1.DrainResponse
+	nil,                         // 30: ringfleet.worker.v1.Sampling.LogitBiasEntry
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	0,  // 0: ringfleet.worker.v1.Report.stage:type_name -> ringfleet.worker.v1.Stage
-	8,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
-	5,  // 2: ringfleet.worker.v1.Report.shape:type_name -> ringfleet.worker.v1.ModelShape
-	6,  // 3: ringfleet.worker.v1.ModelShape.layers:type_name -> ringfleet.worker.v1.LayerRun
-	7,  // 4: ringfleet.worker.v1.ModelShape.mla:type_name -> ringfleet.worker.v1.CompressedAttention
-	10, // 5: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	11, // 6: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	12, // 7: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	13, // 8: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
-	1,  // 9: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
-	29, // 10: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
-	15, // 11: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
-	16, // 12: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
-	19, // 13: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
-	17, // 14: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
-	18, // 15: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
-	18, // 16: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
-	2,  // 17: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
-	20, // 18: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
-	22, // 19: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
-	11, // 20: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
-	12, // 21: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	24, // 22: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
-	10, // 23: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	11, // 24: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	3,  // 25: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
-	9,  // 26: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
-	21, // 27: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
-	25, // 28: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
-	27, // 29: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
-	4,  // 30: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
-	14, // 31: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
-	23, // 32: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
-	26, // 33: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
-	28, // 34: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
-	30, // [30:35] is the sub-list for method output_type
-	25, // [25:30] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	9,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
+	6,  // 2: ringfleet.worker.v1.Report.shape:type_name -> ringfleet.worker.v1.ModelShape
+	5,  // 3: ringfleet.worker.v1.Report.prefixes:type_name -> ringfleet.worker.v1.Prefix
+	7,  // 4: ringfleet.worker.v1.ModelShape.layers:type_name -> ringfleet.worker.v1.LayerRun
+	8,  // 5: ringfleet.worker.v1.ModelShape.mla:type_name -> ringfleet.worker.v1.CompressedAttention
+	11, // 6: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	12, // 7: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	13, // 8: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	14, // 9: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
+	1,  // 10: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
+	30, // 11: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
+	16, // 12: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
+	17, // 13: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
+	20, // 14: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
+	18, // 15: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
+	19, // 16: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
+	19, // 17: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
+	2,  // 18: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
+	21, // 19: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
+	23, // 20: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
+	12, // 21: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
+	13, // 22: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	25, // 23: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
+	11, // 24: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	12, // 25: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	3,  // 26: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
+	10, // 27: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
+	22, // 28: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
+	26, // 29: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
+	28, // 30: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
+	4,  // 31: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
+	15, // 32: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
+	24, // 33: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
+	27, // 34: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
+	29, // 35: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
+	31, // [31:36] is the sub-list for method output_type
+	26, // [26:31] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -2838,23 +2929,23 @@ func file_worker_v1_worker_proto_init() {
 		return
 	}
 	file_worker_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[5].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Text)(nil),
 		(*GenerateRequest_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[10].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
 		(*GenerateResponse_Accepted)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_Finish)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[19].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[20].OneofWrappers = []any{
 		(*EmbedInput_Text)(nil),
 		(*EmbedInput_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[22].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[23].OneofWrappers = []any{
 		(*TokenizeRequest_Chat)(nil),
 		(*TokenizeRequest_Text)(nil),
 	}
@@ -2864,7 +2955,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
