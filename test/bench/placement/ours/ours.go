@@ -49,11 +49,12 @@ type routers struct {
 	pods    []string
 	number  map[string]int // of a pod
 	chains  []prefix.Chain
-	tickets []*placement.Ticket // by the request's index
+	tickets []*placement.Ticket  // by the request's index
+	sent    [][]placement.Prompt // by the worker's number, since its last report
 }
 
 func begin(f *sim.Fleet, policy string, n int, chains []prefix.Chain) *routers {
-	r := &routers{fleet: f, number: map[string]int{}, chains: chains, tickets: make([]*placement.Ticket, len(chains))}
+	r := &routers{fleet: f, number: map[string]int{}, chains: chains, tickets: make([]*placement.Ticket, len(chains)), sent: make([][]placement.Prompt, len(f.Workers))}
 	workers := make([]placement.Worker, len(f.Workers))
 	for i := range f.Workers {
 		pod := "worker-" + strconv.Itoa(i)
@@ -87,7 +88,22 @@ func (r *routers) Place(q *trace.Request, now time.Duration) int {
 	}
 	t.Accepted(uint32(q.Input), at)
 	r.tickets[q.Index] = t
-	return r.number[t.Worker().Pod]
+	worker := r.number[t.Worker().Pod]
+	if p := prompt(q, r.chains[q.Index]); p.Blocks > 0 {
+		r.sent[worker] = append(r.sent[worker], p)
+	}
+	return worker
+}
+
+// prompt is how a worker names a request's prompt; without blocks it doesn't. A trace gives an id of its own to the end of
+// a prompt that fills no block of 512 tokens, so that no later turn shares it. A later turn's text does, so that end is
+// left out here.
+func prompt(q *trace.Request, c prefix.Chain) placement.Prompt {
+	n := min(q.Input/trace.BlockTokens*pieces, len(c))
+	if n == 0 {
+		return placement.Prompt{}
+	}
+	return placement.Prompt{Hash: c[n-1], Blocks: n}
 }
 
 // FirstToken tells the ticket.
@@ -106,6 +122,7 @@ func (r *routers) Ended(j *sim.Job, now time.Duration) {
 // Report tells all boards what a worker says of itself.
 func (r *routers) Report(worker int, now time.Duration) {
 	l := load(r.fleet.Workers[worker], now)
+	l.Prompts, r.sent[worker] = r.sent[worker], nil
 	for _, b := range r.boards {
 		b.Observe(modelUID, r.pods[worker], instance(r.pods[worker]), l, epoch.Add(now))
 	}

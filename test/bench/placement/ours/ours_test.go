@@ -131,6 +131,50 @@ func TestAChainGoesAsFarAsThePromptAndSharesWhatTheTraceSays(t *testing.T) {
 	}
 }
 
+func TestAPromptIsNamedByTheBlocksThatALaterTurnShares(t *testing.T) {
+	tr := &trace.Trace{Requests: []trace.Request{
+		{Index: 0, Input: 1024, Blocks: []uint64{0, 1}},
+		{Index: 1, Input: 1100, Blocks: []uint64{0, 1, 2}},
+		{Index: 2, Input: 511, Blocks: []uint64{3}},
+	}}
+	chains := Chains(tr)
+	whole := placement.Prompt{Hash: chains[0][63], Blocks: 64}
+	for i, want := range []placement.Prompt{whole, whole, {}} {
+		if got := prompt(&tr.Requests[i], chains[i]); got != want {
+			t.Errorf("prompt %d is named %v, want %v", i, got, want)
+		}
+	}
+}
+
+func TestARouterHearsInReportsWhatAnotherOneSent(t *testing.T) {
+	tr := &trace.Trace{Name: "made up", Requests: []trace.Request{ // to each of two routers in turn
+		{Index: 0, At: 100 * time.Millisecond, Input: 1024, Output: 1, Blocks: []uint64{0, 1}},
+		{Index: 1, At: 500 * time.Millisecond, Input: 1100, Output: 1, Blocks: []uint64{0, 1, 2}},
+		{Index: 2, At: 1200 * time.Millisecond, Input: 512, Output: 1, Blocks: []uint64{9}},
+		{Index: 3, At: 1500 * time.Millisecond, Input: 600, Output: 1, Blocks: []uint64{9, 8}},
+		{Index: 4, At: 1600 * time.Millisecond, Input: 512, Output: 1, Blocks: []uint64{7}},
+		{Index: 5, At: 2500 * time.Millisecond, Input: 1024, Output: 1, Blocks: []uint64{9, 5}},
+	}}
+	o := small()
+	o.Workers = 1 // it reports each second
+	var r *routers
+	_, err := sim.Run(context.Background(), o, tr, func(f *sim.Fleet) sim.Router {
+		r = begin(f, placement.DefaultPolicy, 2, Chains(tr))
+		return r
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range map[int]int{1: 0, 3: 0, 5: 512} {
+		if got := r.boards[1].Decisions(id(&tr.Requests[i]))[0].Chosen.Cached; got != want {
+			t.Errorf("of request %d %d tokens are thought to be there, want %d", i, got, want)
+		}
+	}
+	if left := r.sent[0]; len(left) != 1 {
+		t.Errorf("%d prompts are left for the next report, want the last one", len(left))
+	}
+}
+
 func TestAReportIsTheWorkersTruth(t *testing.T) {
 	tr := &trace.Trace{Name: "made up", Requests: []trace.Request{
 		{Index: 0, Input: 1000, Output: 100, Blocks: []uint64{1, 2}},
