@@ -276,6 +276,7 @@ const (
 type Tracing struct {
 	// endpoint is the URL of a collector that speaks OTLP by gRPC, such as http://collector.observability:4317.
 	// +required
+	// +kubebuilder:validation:MinLength=8
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:Pattern=`^https?://[^\s]+$`
 	Endpoint string `json:"endpoint,omitempty"`

@@ -147,11 +147,8 @@ func (x *exchange) settle(u openai.Usage) {
 func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *Call, answer *openai.Completion) error {
 	x.events = newEvents(x.h.cfg.Clock, x.w, x.rc, cancel, func() string { return x.h.cfg.Generator.Waits(call.ModelUID) })
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
-	if err != nil && ctx.Err() != nil {
-		return errGone
-	}
 	if err != nil {
-		return err
+		return ended(ctx, err)
 	}
 	defer stream.Close()
 	var buf []byte
@@ -159,11 +156,8 @@ func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *
 	headed := false
 	for {
 		event, err := x.next(stream)
-		if err != nil && ctx.Err() != nil {
-			return errGone
-		}
 		if err != nil {
-			return err
+			return ended(ctx, err)
 		}
 		if !event.shows() && event.Finish == "" {
 			continue
@@ -196,6 +190,14 @@ func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *
 			return err
 		}
 	}
+}
+
+// ended is err, or that the client has gone where ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errGone
+	}
+	return err
 }
 
 // finish takes the last figures.

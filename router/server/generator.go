@@ -49,7 +49,7 @@ func (g *generator) enter(ctx context.Context, c *gateway.Call, q *placement.Req
 func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stream, error) {
 	place := placement.Request{
 		ModelUID: c.ModelUID, RequestID: c.RequestID, Adapter: c.Adapter, Key: c.Key,
-		PromptBytes: len(c.Chat.Tools) + len(c.Chat.Messages), MaxTokens: c.Chat.MaxTokens,
+		PromptBytes: len(c.Chat.Tools) + len(c.Chat.Messages), MaxTokens: c.Chat.MaxTokens, Choices: int(c.Chat.Choices),
 	}
 	message := question(c.Chat, c.Adapter)
 	message.Priority, message.CacheSalt = c.Priority, c.Salt

@@ -135,9 +135,9 @@ func TestInferenceRouterRules(t *testing.T) {
 		"an empty router": {func(*v1alpha1.InferenceRouter) {}, ""},
 		"a timeout longer than the interval": {func(r *v1alpha1.InferenceRouter) { r.Spec.Heartbeat.TimeoutMilliseconds = 2000 },
 			"timeoutMilliseconds must be less than or equal to heartbeat.intervalMilliseconds"},
-		"a Service of another type":          {func(r *v1alpha1.InferenceRouter) { r.Spec.Service.Type = "ExternalName" }, "Unsupported value"},
-		"port 70000":                         {func(r *v1alpha1.InferenceRouter) { r.Spec.Service.Port = 70000 }, "less than or equal to 65535"},
-		"an interval of ten milliseconds":    {func(r *v1alpha1.InferenceRouter) { r.Spec.Heartbeat.IntervalMilliseconds = 10 }, "greater than or equal to 100"},
+		"a Service of another type":       {func(r *v1alpha1.InferenceRouter) { r.Spec.Service.Type = "ExternalName" }, "Unsupported value"},
+		"port 70000":                      {func(r *v1alpha1.InferenceRouter) { r.Spec.Service.Port = 70000 }, "less than or equal to 65535"},
+		"an interval of ten milliseconds": {func(r *v1alpha1.InferenceRouter) { r.Spec.Heartbeat.IntervalMilliseconds = 10 }, "greater than or equal to 100"},
 		"tiers, and the default one of them": {func(r *v1alpha1.InferenceRouter) {
 			r.Spec.Tiers, r.Spec.DefaultTier = []v1alpha1.Tier{{Name: "gold"}, {Name: "free"}}, "free"
 		}, ""},
