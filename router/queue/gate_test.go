@@ -410,32 +410,6 @@ func TestCloseEndsEveryWait(t *testing.T) {
 	})
 }
 
-func TestModelsThatAreGoneAreForgottenWhenNobodyWaitsForThem(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, 2, Limits{})
-		first := r.enter("first", "paid")
-		second := r.enter("second", "paid", func(it *Item) { it.Model = "busy" })
-		synctest.Wait()
-		third := r.enter("third", "paid", func(it *Item) { it.Model = "busy" })
-		if !third.waits() {
-			t.Fatal("it does not wait")
-		}
-		r.Keep(map[string]bool{"other": true})
-		if s, busy := r.Stats(uid), r.Stats("busy"); s != (Stats{}) || busy.Queued != 1 {
-			t.Errorf("%+v, %+v", s, busy)
-		}
-		r.end(first)
-		r.end(second)
-		r.end(third)
-		again := r.enter("again", "paid")
-		r.end(again)
-		if s := r.Stats(uid); s.Dispatched != 1 {
-			t.Errorf("%+v", s)
-		}
-		r.settled()
-	})
-}
-
 func TestDoneCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, 1, Limits{})

@@ -18,6 +18,7 @@ import (
 var (
 	errNoRoom = errors.New("no worker has room")
 	errBroken = errors.New("the request is broken")
+	errPanics = errors.New("the request panics")
 )
 
 // rig is a gate with one model, whose workers have seats. Times are those of the bubble it runs in.
@@ -128,6 +129,17 @@ func (r *rig) enter(name, tier string, change ...func(*Item)) *call {
 	go func() {
 		defer close(c.over)
 		defer cancel()
+		defer func() {
+			switch x := recover(); x {
+			case nil:
+			case errPanics:
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				c.err, c.ended = errPanics, true
+			default:
+				panic(x)
+			}
+		}()
 		pass, err := r.Enter(ctx, it)
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -78,6 +78,10 @@ func TestWhatTheQueueSaysBecomesWhatClientsGet(t *testing.T) {
 			t.Errorf("%s: %+v", code, f)
 		}
 	}
+	var gone *gateway.Fault
+	if err := (&generator{}).fault(&gateway.Call{}, queue.ErrGone); !errors.As(err, &gone) || gone.Code != "model_not_found" || gone.Kind != gateway.NoAdapter {
+		t.Errorf("a model that is gone: %+v", gone)
+	}
 	if err := (&generator{}).fault(&gateway.Call{}, queue.ErrClosed); !errors.Is(err, gateway.ErrShutdown) {
 		t.Errorf("a closed queue: %v", err)
 	}

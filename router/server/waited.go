@@ -37,6 +37,8 @@ func (g *generator) waited(c *gateway.Call, err error) error {
 		hold(f, g.fleet.state(c.ModelUID), held.RetryAfter)
 		f.Code = "hold_full"
 		f.Message += fmt.Sprintf(" As much waits for one as may: %d of %d %s of the %s.", held.Held, held.Limit, held.What, held.Of)
+	case errors.Is(err, queue.ErrGone):
+		f.Kind, f.Code, f.Message = gateway.NoAdapter, "model_not_found", "The model has been removed while the request waited."
 	case errors.Is(err, queue.ErrClosed):
 		return gateway.ErrShutdown
 	default:
