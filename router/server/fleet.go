@@ -39,7 +39,8 @@ type fleet struct {
 	woken bell                                      // rings when requests begin to wait for a model without workers
 	// resume lets answers go on at another worker.
 	resume    atomic.Bool
-	waitBytes int64 // of the bodies of requests that wait
+	told      atomic.Bool // the gateway has a state: requests are answered by it
+	waitBytes int64       // of the bodies of requests that wait
 
 	mu       sync.Mutex // guards what follows; held while the board is set, never while the table is called to change
 	models   []discovery.Model
@@ -247,7 +248,7 @@ func (f *fleet) ready() (bool, string) {
 	switch {
 	case f.settled:
 		return true, ""
-	case f.synced.IsZero():
+	case f.synced.IsZero() || !f.told.Load():
 		return false, "not synced with the API server yet"
 	case f.clock.Since(f.synced) < f.settling && slices.ContainsFunc(f.table.Workers(), undecided):
 		return false, "workers are not heard yet"

@@ -104,7 +104,10 @@ func run(ctx context.Context, o Options, log *slog.Logger, from Source, started 
 	broken := make(chan error, 4)
 	r.serve(&group, broken)
 	group.Go(func() {
-		err := from.Run(watching, func(s discovery.State) { r.gateway.SetState(r.fleet.apply(s)) })
+		err := from.Run(watching, func(s discovery.State) {
+			r.gateway.SetState(r.fleet.apply(s))
+			r.fleet.told.Store(true)
+		})
 		if watching.Err() == nil {
 			broken <- fmt.Errorf("watch namespace %s: %w", o.Namespace, err)
 		}
