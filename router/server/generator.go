@@ -74,20 +74,36 @@ const mostTurns = 3
 // did any work, and the others have no room or there are no others, it waits for its turn again.
 func (g *generator) run(ctx context.Context, c *gateway.Call, q *placement.Request, call func(*placement.Ticket) error) (*queue.Pass, error) {
 	for turn := 1; ; turn++ {
-		pass, first, err := g.enter(ctx, c, q)
-		if err != nil {
-			return nil, err
+		pass, err := g.turn(ctx, c, q, call)
+		if err == nil || turn == mostTurns {
+			return pass, err
 		}
-		if err = call(first); err == nil {
-			return pass, nil
-		}
-		pass.Done(unknown)
 		v := g.fleet.board.View(c.ModelUID)
 		nobody := errors.Is(err, placement.ErrNoWorker) && (v == nil || v.InRing() == 0)
-		if turn == mostTurns || !nobody && !errors.Is(err, placement.ErrNoRoom) {
+		if !nobody && !errors.Is(err, placement.ErrNoRoom) {
 			return nil, err
 		}
 	}
+}
+
+// turn waits for a call's turn and makes it. Whatever comes of it, a panic too, its place is given back unless it runs.
+func (g *generator) turn(ctx context.Context, c *gateway.Call, q *placement.Request, call func(*placement.Ticket) error) (*queue.Pass, error) {
+	pass, first, err := g.enter(ctx, c, q)
+	if err != nil {
+		return nil, err
+	}
+	runs := false
+	defer func() {
+		if !runs {
+			first.Ended(placement.Result{}, g.fleet.clock.Now())
+			pass.Done(unknown)
+		}
+	}()
+	if err := call(first); err != nil {
+		return nil, err
+	}
+	runs = true
+	return pass, nil
 }
 
 // unknown is the number of tokens of a call that came to no end.

@@ -26,6 +26,7 @@ type attempt struct {
 
 	adapter bool // the request names one
 	resumed bool // it goes on with an answer
+	made    int  // tokens of it, which are computed with the prompt
 
 	event event                        // the one that was handed out last
 	head  []*workerv1.GenerateResponse // came before that, and are not handed out yet
@@ -146,7 +147,11 @@ func (a *attempt) accept(x *workerv1.Accepted) {
 	}
 	a.started = true
 	a.result.PromptTokens = x.GetPromptTokens()
-	a.ticket.Accepted(x.GetPromptTokens(), a.client.options.Clock.Now())
+	n := x.GetPromptTokens()
+	if n > 0 { // 0: it does not know
+		n += uint32(a.made)
+	}
+	a.ticket.Accepted(n, a.client.options.Clock.Now())
 }
 
 // count books n tokens.

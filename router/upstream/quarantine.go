@@ -46,6 +46,7 @@ type quarantine struct {
 type suspicion struct {
 	deaths []death // of different instances, at most deadly, oldest first
 	until  time.Time
+	killed []string // the pods for whose deaths it is refused until then
 }
 
 // death is one lost instance.
@@ -94,14 +95,28 @@ func (s *suspicion) judge() {
 			last = d.at
 		}
 	}
-	if n == deadly {
-		s.until = last.Add(quarantineTime)
+	if n < deadly {
+		return
+	}
+	s.until, s.killed = last.Add(quarantineTime), nil
+	for _, d := range s.deaths {
+		s.killed = append(s.killed, d.pod)
+	}
+}
+
+// revoke drops the deaths of instances that are heard again: they were cut off, and lived. What followed from them is void.
+func (s *suspicion) revoke(know func(pod, instance string) verdict) {
+	before := len(s.deaths)
+	s.deaths = slices.DeleteFunc(s.deaths, func(d death) bool { return d.proven && know(d.pod, d.instance) == undecided })
+	if len(s.deaths) < before {
+		s.until, s.killed = time.Time{}, nil
 	}
 }
 
 // settle takes what is known now of the instances that were lost, and forgets what speaks against nobody any more.
 func (q *quarantine) settle(now time.Time, know func(pod, instance string) verdict) {
 	for hash, s := range q.requests {
+		s.revoke(know)
 		s.deaths = slices.DeleteFunc(s.deaths, func(d death) bool {
 			return !d.counts(now) || !d.proven && know(d.pod, d.instance) == lives
 		})
@@ -135,7 +150,7 @@ func (q *quarantine) refuses(hash uint64, now time.Time) (pods []string, until t
 		}
 	}
 	if now.Before(s.until) {
-		return pods, s.until, true
+		return s.killed, s.until, true
 	}
 	return pods, until, n >= deadly
 }

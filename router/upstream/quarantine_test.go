@@ -318,11 +318,56 @@ func TestAFinishAcquits(t *testing.T) {
 	}
 }
 
+func TestWorkersThatWereCutOffAndAreHeardAgainDidNotDie(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	q := quarantine{requests: map[uint64]*suspicion{}}
+	q.lost(7, "a", "a1", died, now)
+	q.lost(7, "b", "b1", died, now.Add(time.Second))
+	if _, _, yes := q.refuses(7, now.Add(2*time.Second)); !yes {
+		t.Fatal("a request that was lost with two workers is run")
+	}
+	q.settle(now.Add(4*time.Second), func(string, string) verdict { return died })
+	if _, _, yes := q.refuses(7, now.Add(4*time.Second)); !yes {
+		t.Error("workers that stay lost have not died")
+	}
+	q.settle(now.Add(5*time.Second), func(pod, _ string) verdict { // a is back with the same instance
+		if pod == "a" {
+			return undecided
+		}
+		return died
+	})
+	if _, _, yes := q.refuses(7, now.Add(5*time.Second)); yes {
+		t.Error("a request is refused for the death of a worker that lives")
+	}
+}
+
+func TestARefusalNamesTheWorkersThatDiedWhateverComesAfterwards(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	q := quarantine{requests: map[uint64]*suspicion{}}
+	for _, pod := range []string{"a", "b"} {
+		q.lost(7, pod, pod, died, now)
+	}
+	for _, pod := range []string{"c", "d"} { // of requests like it that ran at the same time; nothing comes of these
+		q.lost(7, pod, pod, undecided, now.Add(time.Second))
+	}
+	later := now.Add(time.Second + proofTime)
+	q.settle(later, func(pod, _ string) verdict {
+		if pod == "a" || pod == "b" {
+			return died
+		}
+		return undecided
+	})
+	pods, until, yes := q.refuses(7, later)
+	if !yes || !slices.Equal(pods, []string{"a", "b"}) || !until.Equal(now.Add(quarantineTime)) {
+		t.Errorf("refused %t for %q until %s", yes, pods, until)
+	}
+}
+
 func TestInputsThatKillWorkersAreQuarantinedToo(t *testing.T) {
 	f := newFleet(t, 3, whole)
 	for i, w := range f.workers {
 		w.embed = func(ctx context.Context, r *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
-			f.sync(func(j int, w *Worker) { w.Lost = i == j })
+			f.sync(func(j int, w *Worker) { w.Lost = j <= i })
 			return waits(ctx, r)
 		}
 	}

@@ -230,7 +230,7 @@ func (c *Client) quarantined(q *search) error {
 	c.mu.Lock()
 	pods, until, yes := c.suspects.refuses(hash, now)
 	c.mu.Unlock()
-	if !yes {
+	if !yes || len(pods) == 0 {
 		return nil
 	}
 	if c.options.Quarantined != nil {

@@ -131,7 +131,7 @@ func (s *Stream) seek() error {
 	err := s.client.seek(&s.search, func(t ticket, extra bool) (*seat, failure) {
 		s.at = &attempt{
 			client: s.client, ticket: t, caller: s.caller, open: max(int(s.request.Proto.GetChoices()), 1),
-			adapter: s.request.Proto.GetAdapter() != "", resumed: s.search.resumes,
+			adapter: s.request.Proto.GetAdapter() != "", resumed: s.search.resumes, made: s.search.made,
 		}
 		s.at.seat = seat{worker: t.Worker(), extra: extra}
 		return &s.at.seat, s.at.start(&s.request, s.message())
@@ -194,7 +194,7 @@ func (s *Stream) obstacle() string {
 // aim prepares the search for a worker that goes on with the answer, or begins it again, after lost.
 func (s *Stream) aim(lost failure, resume bool) {
 	q := &s.search
-	q.tries, q.held = 0, lost
+	q.tries, q.without, q.held = 0, 0, lost
 	q.resumes, q.revision, q.made = resume, "", 0
 	q.place.Resume, q.place.PromptTokens, q.place.MaxTokens = resume, s.request.Place.PromptTokens, s.request.Place.MaxTokens
 	if !resume {

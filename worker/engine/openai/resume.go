@@ -85,7 +85,7 @@ func unable(s *server, r *engine.Request) string {
 		return "it goes on with text, and the prompt is one of tokens"
 	case len(has.Tokens) > 0 && has.Text == "" && has.Reasoning == "":
 		return "it goes on with text, and that of the tokens is not told"
-	case has.Reasoning != "" && (has.Text == "" || s.thought == ""):
+	case has.Reasoning != "" && (strings.TrimSpace(has.Text) == "" || s.thought == ""):
 		return "it can't go on within reasoning"
 	case r.Prompt.Chat != nil:
 		if tools, err := list("tools", r.Prompt.Chat.Tools); tools != nil || err != nil {
