@@ -77,6 +77,7 @@ func (d *double) stop() {
 	d.mu.Lock()
 	s := d.http
 	d.mu.Unlock()
+	_ = s.Listener.Close() // first: who sees a connection end looks at once, and must find nobody
 	s.CloseClientConnections()
 	s.Close()
 }
