@@ -38,10 +38,10 @@ func (g *generator) enter(ctx context.Context, c *gateway.Call, q *placement.Req
 	if err != nil {
 		return nil, nil, err
 	}
-	if name, known := f.label(c.ModelUID); known {
+	f.count(c.ModelUID, func(name string) {
 		f.set.QueueWait.WithLabelValues(name).Observe(pass.Waited.Seconds())
 		f.set.ExpectedCached.WithLabelValues(name).Add(float64(first.Decision().Chosen.Cached))
-	}
+	})
 	return pass, first, nil
 }
 

@@ -104,41 +104,39 @@ func (f *fleet) measured(pod, instance string, m upstream.Measure) {
 
 // ejected counts a change of who is passed over. The table logs it.
 func (f *fleet) ejected(e heartbeat.Ejection) {
-	if name, known := f.label(e.ModelUID); known && e.Change == heartbeat.Ejected {
-		f.set.Ejections.WithLabelValues(name).Inc()
+	if e.Change == heartbeat.Ejected {
+		f.count(e.ModelUID, func(name string) { f.set.Ejections.WithLabelValues(name).Inc() })
 	}
 }
 
-// label is a model's name in figures.
-func (f *fleet) label(modelUID string) (string, bool) {
+// count calls counts with a model's name in figures, which it returns; of a model that has none it is empty. The figures of
+// models that go are dropped under the same lock, so that none comes back.
+func (f *fleet) count(modelUID string, counts func(name string)) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	name, known := f.labels[modelUID]
-	return name, known
+	if known {
+		counts(name)
+	}
+	return name
 }
 
 // retried counts and logs one more worker asked.
 func (f *fleet) retried(r upstream.Retry) {
-	name, known := f.label(r.ModelUID)
-	if known {
-		f.set.Retries.WithLabelValues(name).Inc()
-	}
+	name := f.count(r.ModelUID, func(name string) { f.set.Retries.WithLabelValues(name).Inc() })
 	f.log.Info("a request is tried on another worker", "request_id", r.RequestID, "model", name, "worker", r.From, "why", r.Why, "next", r.To)
 }
 
 // resumed counts and logs an answer that goes on at another worker.
 func (f *fleet) resumed(r upstream.Retry) {
-	name, known := f.label(r.ModelUID)
-	if known {
-		f.set.Resumes.WithLabelValues(name).Inc()
-	}
+	name := f.count(r.ModelUID, func(name string) { f.set.Resumes.WithLabelValues(name).Inc() })
 	f.log.Info("an answer goes on at another worker", "request_id", r.RequestID, "model", name, "worker", r.From, "why", r.Why,
 		"next", r.To, "tokens", r.Tokens)
 }
 
 // quarantined logs a request that is not run.
 func (f *fleet) quarantined(q upstream.Quarantine) {
-	name, _ := f.label(q.ModelUID)
+	name := f.count(q.ModelUID, func(string) {})
 	f.log.Info("a request is not run, as workers died at work on it", "request_id", q.RequestID, "model", name, "workers", q.Pods, "until", q.Until)
 }
 
