@@ -131,7 +131,8 @@ func (w *Waker) Start(ctx context.Context) error {
 		}
 	}()
 	for {
-		for _, name := range w.namespaces() {
+		asleep := w.namespaces()
+		for _, name := range asleep {
 			if open[name] == nil {
 				inner, stop := context.WithCancel(ctx)
 				open[name] = stop
@@ -139,7 +140,7 @@ func (w *Waker) Start(ctx context.Context) error {
 			}
 		}
 		for name, stop := range open {
-			if !w.anyIn(name) {
+			if !slices.Contains(asleep, name) {
 				stop()
 				delete(open, name)
 			}
@@ -157,12 +158,6 @@ func (w *Waker) namespaces() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Keys(w.sleeping))
-}
-
-func (w *Waker) anyIn(namespace string) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.sleeping[namespace]) > 0
 }
 
 // listen wakes the models of a namespace that its routers name, until ctx ends.
