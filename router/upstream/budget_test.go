@@ -7,6 +7,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
 
 func TestTheBudgetPaysForAPartOfWhatRuns(t *testing.T) {
@@ -57,8 +59,18 @@ func TestFailuresOfAllWorkersDoNotDoubleTheirWork(t *testing.T) {
 	}
 }
 
-func TestLostConnectionsAreRetriedWhateverTheBudget(t *testing.T) {
-	f := newFleet(t, 2, answer(status.Error(codes.Unavailable, "gone"), accepted()))
+func TestLostWorkersAndEnginesAreRetriedWhateverTheBudget(t *testing.T) {
+	for name, end := range map[string]func(*workerv1.GenerateRequest, out) error{
+		"a connection":                   answer(status.Error(codes.Unavailable, "gone"), accepted()),
+		"an engine":                      answer(engineGone(t), accepted()),
+		"an engine before it has spoken": answer(engineGone(t)),
+	} {
+		t.Run(name, func(t *testing.T) { retriedWhateverTheBudget(t, end) })
+	}
+}
+
+func retriedWhateverTheBudget(t *testing.T, end func(*workerv1.GenerateRequest, out) error) {
+	f := newFleet(t, 2, end)
 	f.workers[1].script = stay(accepted(), delta("a"))
 	var all []*Stream
 	for range 3 * retryLeast {

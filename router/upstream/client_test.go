@@ -104,6 +104,8 @@ func TestNothingAnsweredYetTheNextWorkerIsTriedOnce(t *testing.T) {
 		"it is another instance":             {first: answer(status.Error(codes.FailedPrecondition, "instance")), suspect: true, why: ErrRefused},
 		"its engine fails":                   {first: answer(status.Error(codes.Internal, "engine")), why: ErrFailed},
 		"its engine fails after it accepted": {first: answer(status.Error(codes.Internal, "engine"), accepted()), why: ErrFailed},
+		"its engine is lost":                 {first: answer(engineGone(t)), suspect: true, why: ErrLost},
+		"its engine is lost after a while":   {first: answer(engineGone(t), accepted()), suspect: true, why: ErrLost},
 		"it ends without an answer":          {first: answer(nil, accepted()), why: ErrLost},
 		"it cancels the call by itself":      {first: answer(status.Error(codes.Canceled, "stops")), why: ErrLost},
 		"it goes away with an unknown error": {first: answer(errors.New("odd")), why: ErrFailed},

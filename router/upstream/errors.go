@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/placement"
 )
 
@@ -163,7 +165,7 @@ func (e ending) judge(err error) failure {
 	case codes.FailedPrecondition:
 		return e.as(ErrRefused, refused, s.Message())
 	case codes.Unavailable:
-		if !e.started {
+		if !e.started && !engineLost(s) {
 			return e.as(ErrRefused, refused, s.Message())
 		}
 		return e.as(ErrLost, cut, s.Message())
@@ -177,6 +179,14 @@ func (e ending) judge(err error) failure {
 		}
 	}
 	return e.as(ErrFailed, wrong, s.Code().String()+": "+s.Message())
+}
+
+// engineLost reports whether s says that the engine beside a worker was lost at work.
+func engineLost(s *status.Status) bool {
+	return slices.ContainsFunc(s.Details(), func(d any) bool {
+		i, ok := d.(*errdetails.ErrorInfo)
+		return ok && i.GetReason() == workerv1.ReasonEngineLost
+	})
 }
 
 // ours is the failure of a call that the client or its caller ended.

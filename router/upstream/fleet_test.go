@@ -14,9 +14,12 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -325,6 +328,16 @@ func answer(err error, events ...*workerv1.GenerateResponse) func(*workerv1.Gene
 		}
 		return err
 	}
+}
+
+// engineGone is what a worker says when the engine beside it was lost at work.
+func engineGone(t testing.TB) error {
+	t.Helper()
+	s, err := status.New(codes.Unavailable, "EOF").WithDetails(&errdetails.ErrorInfo{Reason: workerv1.ReasonEngineLost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Err()
 }
 
 // stay sends events and then waits until the call is cancelled.

@@ -271,6 +271,9 @@ func TestOnlyDeathsCount(t *testing.T) {
 		"their engines failed and are others now": {answer(status.Error(codes.Internal, "x"), accepted()), func(f *fleet) {
 			f.sync(func(_ int, w *Worker) { w.Instance += "-new" })
 		}, true},
+		"their engines were lost and are others now": {answer(engineGone(t)), func(f *fleet) {
+			f.sync(func(_ int, w *Worker) { w.Instance += "-new" })
+		}, true},
 		"they refused it": {answer(status.Error(codes.Unavailable, "drains")), func(f *fleet) { f.lose(0, 1) }, false},
 		"they were full":  {answer(status.Error(codes.ResourceExhausted, "full")), func(f *fleet) { f.lose(0, 1) }, false},
 	} {

@@ -35,6 +35,7 @@ var answers = map[string]*script{
 
 // dying is a first worker that ends in the middle, and a client that reads meanwhile.
 type dying struct {
+	t    testing.TB
 	f    *fleet
 	at   int          // tokens that it makes
 	how  loss         // and then
@@ -48,6 +49,7 @@ type loss func(d *dying, o out) error
 // losses are the ways in which a worker is lost.
 var losses = map[string]loss{
 	"its engine is closed": func(*dying, out) error { return status.Error(codes.Unavailable, "engine is closed") },
+	"its engine is lost":   func(d *dying, _ out) error { return engineGone(d.t) },
 	"its engine fails":     func(*dying, out) error { return status.Error(codes.Internal, "engine failed") },
 	"its stream ends":      func(*dying, out) error { return nil },
 	"its process is killed": func(d *dying, o out) error {
@@ -77,7 +79,7 @@ func TestAnAnswerGoesOnWhereverItsWorkerIsLost(t *testing.T) {
 			}
 			for at := range made + 1 {
 				t.Run(fmt.Sprintf("%s/%s/%d", what, name, at), func(t *testing.T) {
-					d := &dying{f: newFleet(t, 3, a.whole), at: at, how: how}
+					d := &dying{t: t, f: newFleet(t, 3, a.whole), at: at, how: how}
 					d.f.workers[0].script = func(r *workerv1.GenerateRequest, o out) error { return d.play(t, a, r, o) }
 					d.check(t, a, want)
 				})
@@ -113,7 +115,7 @@ func FuzzResume(f *testing.F) {
 			a.stop = []string{stop}
 		}
 		want := a.undisturbed(t)
-		d := &dying{f: newFleet(t, 3, a.whole), at: int(at) % (len(want.tokens) + 1), how: ways[int(how)%len(ways)]}
+		d := &dying{t: t, f: newFleet(t, 3, a.whole), at: int(at) % (len(want.tokens) + 1), how: ways[int(how)%len(ways)]}
 		d.f.workers[0].script = func(r *workerv1.GenerateRequest, o out) error { return d.play(t, a, r, o) }
 		d.check(t, a, want)
 	})

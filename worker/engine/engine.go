@@ -224,6 +224,8 @@ var (
 	ErrBusy = errors.New("engine's queue is full")
 	// ErrClosed: the engine was closed under the request.
 	ErrClosed = errors.New("engine is closed")
+	// ErrLost: the engine's process ended at work on the request, or the connection to it broke. It gave no answer of its own.
+	ErrLost = errors.New("the engine was lost at work")
 	// ErrNotLoaded: no model is loaded, or it was lost before the request reached it. No work was done, so no stream ends
 	// with it.
 	ErrNotLoaded = errors.New("the model is not loaded")

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/metrics"
 )
@@ -35,7 +36,8 @@ func expect(what, expected, actual string) error {
 // request was accepted, mean that no work was done, and another worker is asked; UNAVAILABLE after that, and CANCELLED, mean
 // that the worker was lost, and the request goes on elsewhere; UNIMPLEMENTED means that no work was done, and that another
 // worker's engine may be able to; RESOURCE_EXHAUSTED means that nothing is wrong with the worker
-// and that the request is tried nowhere else; INTERNAL counts as the worker's failure.
+// and that the request is tried nowhere else; INTERNAL counts as the worker's failure. An engine that was lost beside the
+// worker is UNAVAILABLE with workerv1.ReasonEngineLost, before a request was accepted, too: it may have been at work on it.
 //
 // So a reader that is too slow gets RESOURCE_EXHAUSTED: it would be so on another worker, too. An engine that is closed under a
 // request gets UNAVAILABLE: the process ends, and has not failed.
@@ -51,7 +53,7 @@ func code(err error) codes.Code {
 		return codes.InvalidArgument
 	case errors.Is(err, errNoEmbeddings), errors.Is(err, engine.ErrNoResume):
 		return codes.Unimplemented
-	case errors.Is(err, engine.ErrDraining), errors.Is(err, engine.ErrClosed):
+	case errors.Is(err, engine.ErrDraining), errors.Is(err, engine.ErrClosed), errors.Is(err, engine.ErrLost):
 		return codes.Unavailable
 	case errors.Is(err, engine.ErrBusy), errors.Is(err, engine.ErrSlowReader):
 		return codes.ResourceExhausted
@@ -79,6 +81,9 @@ func outcome(err error, accepted bool) metrics.Outcome {
 	if errors.Is(err, engine.ErrSlowReader) {
 		return metrics.Cancelled
 	}
+	if errors.Is(err, engine.ErrLost) {
+		return metrics.Failed
+	}
 	switch code(err) {
 	case codes.FailedPrecondition, codes.Unavailable, codes.ResourceExhausted, codes.Unimplemented:
 		if !accepted {
@@ -92,9 +97,15 @@ func outcome(err error, accepted bool) metrics.Outcome {
 	return metrics.Failed
 }
 
-// status is err as the caller sees it: an invalid request names its field and, as the violation's reason, its code.
+// status is err as the caller sees it: an invalid request names its field and, as the violation's reason, its code, and an
+// engine that was lost is told apart from a worker that takes no requests.
 func status(err error) error {
 	st := grpcstatus.New(code(err), err.Error())
+	if errors.Is(err, engine.ErrLost) {
+		if with, e := st.WithDetails(&errdetails.ErrorInfo{Reason: workerv1.ReasonEngineLost}); e == nil {
+			st = with
+		}
+	}
 	if invalid := (*engine.InvalidError)(nil); errors.As(err, &invalid) {
 		st = grpcstatus.New(code(err), invalid.Message)
 		with, e := st.WithDetails(&errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -59,6 +60,7 @@ func TestWhatEndsARequestHasTheCodeThatRoutersActOnAndTheOutcomeOfWhoseFaultItIs
 		refusal, end error
 		code         codes.Code
 		outcome      string
+		reason       string
 	}{
 		"a model that is lost between the check and the call": {refusal: wrapped(engine.ErrNotLoaded), code: codes.FailedPrecondition, outcome: "refused"},
 		"an engine that is closed before the call":            {refusal: wrapped(engine.ErrClosed), code: codes.Unavailable, outcome: "refused"},
@@ -69,6 +71,8 @@ func TestWhatEndsARequestHasTheCodeThatRoutersActOnAndTheOutcomeOfWhoseFaultItIs
 		"an engine that is closed under the request":          {end: wrapped(engine.ErrClosed), code: codes.Unavailable, outcome: "failed"},
 		"a server that is busy in the middle of an answer":    {end: wrapped(engine.ErrBusy), code: codes.Internal, outcome: "failed"},
 		"a model that is lost in the middle of an answer":     {end: wrapped(engine.ErrNotLoaded), code: codes.Internal, outcome: "failed"},
+		"a server that is lost before it answers":             {refusal: wrapped(engine.ErrLost), code: codes.Unavailable, outcome: "failed", reason: workerv1.ReasonEngineLost},
+		"a server that is lost in the middle of an answer":    {end: wrapped(engine.ErrLost), code: codes.Unavailable, outcome: "failed", reason: workerv1.ReasonEngineLost},
 		"an engine that breaks":                               {end: errors.New("broken"), code: codes.Internal, outcome: "failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,6 +82,9 @@ func TestWhatEndsARequestHasTheCodeThatRoutersActOnAndTheOutcomeOfWhoseFaultItIs
 			if grpcstatus.Code(a.err) != c.code || (a.accepted != nil) != (c.end != nil) {
 				t.Errorf("it ended with %v, accepted %v; want %v", a.err, a.accepted, c.code)
 			}
+			if got := reason(a.err); got != c.reason {
+				t.Errorf("its reason is %q, want %q", got, c.reason)
+			}
 			if line := r.log.all()[0]; !strings.Contains(line, `"outcome"="`+c.outcome+`"`) {
 				t.Errorf("recorded as %s, want %s", line, c.outcome)
 			}
@@ -86,6 +93,16 @@ func TestWhatEndsARequestHasTheCodeThatRoutersActOnAndTheOutcomeOfWhoseFaultItIs
 			}
 		})
 	}
+}
+
+// reason is that of an error's details.
+func reason(err error) string {
+	for _, d := range grpcstatus.Convert(err).Details() {
+		if i, ok := d.(*errdetails.ErrorInfo); ok {
+			return i.GetReason()
+		}
+	}
+	return ""
 }
 
 // ended is how many requests ended by each outcome.

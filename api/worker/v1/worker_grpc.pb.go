@@ -42,7 +42,8 @@ type WorkerClient interface {
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
 	// loaded (no work was done); UNAVAILABLE when it drains (no work was done), or, after the first response, when it ends
-	// under the request; INVALID_ARGUMENT when the request can never run here (details carry a BadRequest field violation);
+	// under the request, or, with the reason ENGINE_LOST in an ErrorInfo and at any time, when the engine beside it was lost at
+	// work; INVALID_ARGUMENT when the request can never run here (details carry a BadRequest field violation);
 	// RESOURCE_EXHAUSTED when its queue is full (no work was done), or, after the first response, when the caller does not
 	// take its output; INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
@@ -144,7 +145,8 @@ type WorkerServer interface {
 	//
 	// Codes: FAILED_PRECONDITION when the expected instance, revision or model is not this worker's, or the model is not
 	// loaded (no work was done); UNAVAILABLE when it drains (no work was done), or, after the first response, when it ends
-	// under the request; INVALID_ARGUMENT when the request can never run here (details carry a BadRequest field violation);
+	// under the request, or, with the reason ENGINE_LOST in an ErrorInfo and at any time, when the engine beside it was lost at
+	// work; INVALID_ARGUMENT when the request can never run here (details carry a BadRequest field violation);
 	// RESOURCE_EXHAUSTED when its queue is full (no work was done), or, after the first response, when the caller does not
 	// take its output; INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error

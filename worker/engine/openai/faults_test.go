@@ -57,7 +57,7 @@ func TestStreamsThatAreWrongAreErrorsWithoutTextOfTheRequest(t *testing.T) {
 		"an end without a reason":             {answer: event(""), part: "before the output did"},
 		"an end by DONE without a reason":     {answer: event("data: [DONE]\n\n"), part: "before the output did"},
 		"a reason that means failure":         {answer: event(`data: {"choices":[{"finish_reason":"abort"}]}` + "\n\n"), part: `"abort"`},
-		"a process that exits":                {answer: func(w http.ResponseWriter) { words(w, "Hel"); cut(w) }, part: "EOF"},
+		"a process that exits":                {answer: func(w http.ResponseWriter) { words(w, "Hel"); cut(w) }, part: "EOF", is: engine.ErrLost},
 		"an end without DONE and usage":       {answer: event(`data: {"choices":[{"finish_reason":"length"}]}` + "\n\n")},
 		"an end in the middle of nothing":     {answer: func(w http.ResponseWriter) { speak(w, "Hel"); say(w, "data: {\"cho") }},
 		"a cut connection after the reason":   {answer: func(w http.ResponseWriter) { event(`data: {"choices":[{"finish_reason":"stop"}]}` + "\n\n")(w); cut(w) }},
@@ -72,7 +72,8 @@ func TestStreamsThatAreWrongAreErrorsWithoutTextOfTheRequest(t *testing.T) {
 			if err != nil || got != "Hel" {
 				t.Errorf("%s: got %q, %v", name, got, err)
 			}
-		case err == nil, c.is != nil && !errors.Is(err, c.is), !strings.Contains(err.Error(), c.part), strings.Contains(err.Error(), "secret"):
+		case err == nil, c.is != nil && !errors.Is(err, c.is), !strings.Contains(err.Error(), c.part), strings.Contains(err.Error(), "secret"),
+			errors.Is(err, engine.ErrLost) != (c.is == engine.ErrLost):
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
@@ -124,7 +125,7 @@ func TestAnswersBecomeErrorsByTheirCode(t *testing.T) {
 			if !errors.As(err, &invalid) || invalid.Field != c.want.Field || invalid.Code != c.want.Code || !strings.Contains(invalid.Message, c.want.Message) {
 				t.Errorf("%s: the error is %#v", name, err)
 			}
-		case err == nil, errors.As(err, &invalid), c.is != nil && !errors.Is(err, c.is), !strings.Contains(err.Error(), c.part), strings.Contains(err.Error(), "secret"):
+		case err == nil, errors.As(err, &invalid), errors.Is(err, engine.ErrLost), c.is != nil && !errors.Is(err, c.is), !strings.Contains(err.Error(), c.part), strings.Contains(err.Error(), "secret"):
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
@@ -180,7 +181,7 @@ func TestAKeptConnectionThatWasClosedIsNoError(t *testing.T) {
 	if got, err := kept(1); err != nil || got != "fine" || tries.Load() != 2 {
 		t.Errorf("after %d tries the text is %q, the error %v", tries.Load(), got, err)
 	}
-	if _, err := kept(2); err == nil || tries.Load() != 2 {
+	if _, err := kept(2); !errors.Is(err, engine.ErrLost) || tries.Load() != 2 {
 		t.Errorf("after %d tries the error is %v", tries.Load(), err)
 	}
 }

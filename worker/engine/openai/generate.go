@@ -242,10 +242,13 @@ func (d *Driver) settle(ctx context.Context, r *http.Response) {
 }
 
 // broken says whose fault an error is. It never holds text of a request. A server that is busy, or refuses what it was
-// sent, has not failed.
+// sent, has not failed. One whose connection breaks, or at which nobody listens, is lost: what fails and lives says so.
 func broken(err error) error {
-	if errors.Is(err, engine.ErrBusy) || isInvalid(err) {
+	switch {
+	case errors.Is(err, engine.ErrBusy), isInvalid(err):
 		return err
+	case closed(err), refused(err):
+		return fmt.Errorf("%w: %w", engine.ErrLost, err)
 	}
 	return fmt.Errorf("the engine failed: %w", err)
 }
