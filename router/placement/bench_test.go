@@ -77,7 +77,7 @@ func BenchmarkObserve(b *testing.B) {
 		q := ask(id, id, "hello")
 		for j := range 200 {
 			if j > 0 {
-				q.Exclude = append(q.Exclude, "w"+strconv.Itoa(j))
+				q.Exclude = append(q.Exclude, Process{Pod: "w" + strconv.Itoa(j)})
 			}
 		}
 		place(b, o, q, epoch)

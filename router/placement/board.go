@@ -138,12 +138,12 @@ func (b *Board) view(before *View, uid string, workers []Worker, virtualNodes in
 func (s *state) adopt(pods map[string]*member, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	lives := make(map[incarnation]*live, len(pods))
+	lives := make(map[Process]*live, len(pods))
 	for _, m := range pods {
 		if m.live == nil {
-			m.live = s.live(m.incarnation(), now)
+			m.live = s.live(m.process(), now)
 		}
-		lives[m.incarnation()] = m.live
+		lives[m.process()] = m.live
 	}
 	s.lives = lives
 }
@@ -181,7 +181,7 @@ func (b *Board) Observe(modelUID, pod, instance string, l Load, now time.Time) {
 	m := v.pods[pod]
 	known := m != nil && m.Instance == instance
 	tell := known && m.InRing && b.index != nil // before it is in the ring it has no slot in the index
-	blocks, changed := v.state.observe(incarnation{pod, instance}, &l, named, tell, now)
+	blocks, changed := v.state.observe(Process{pod, instance}, &l, named, tell, now)
 	if known && len(l.Prompts) > 0 {
 		v.state.computed.add(m.live, blocks, l.Prompts)
 	}
@@ -192,7 +192,7 @@ func (b *Board) Observe(modelUID, pod, instance string, l Load, now time.Time) {
 
 // observe is Observe under the lock. It returns how many blocks of the index the worker's cache has room for, and whether
 // the index is to be told, as far as it can be: tell says that.
-func (s *state) observe(of incarnation, r *Load, named map[string]int, tell bool, now time.Time) (blocks int, changed bool) {
+func (s *state) observe(of Process, r *Load, named map[string]int, tell bool, now time.Time) (blocks int, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, compare := s.live(of, now), s.age(now)

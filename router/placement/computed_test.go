@@ -57,7 +57,7 @@ func TestWhatAnotherRouterSentIsKnownFromReports(t *testing.T) {
 			b := board(Options{}, 3)
 			c.do(b)
 			q := ask("r", "k", next)
-			q.Exclude = []string{"w0", "w1"}
+			q.Exclude = []Process{{Pod: "w0"}, {Pod: "w1"}}
 			if got := place(t, b, q, at(time.Second)).decision.Chosen.Cached; got != c.want {
 				t.Errorf("%d tokens, want %d", got, c.want)
 			}

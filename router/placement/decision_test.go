@@ -49,7 +49,7 @@ func TestTheLastDecisionsAreKept(t *testing.T) {
 		q := ask(fmt.Sprintf("r%d", i/2), "k", "a secret prompt")
 		place(t, b, q, at(time.Duration(i)*time.Second)).Ended(Result{}, at(time.Duration(i)*time.Second))
 	}
-	if _, err := b.Place(&Request{ModelUID: uid, RequestID: "nobody", Exclude: []string{"w0", "w1", "w2"}}, epoch); err == nil {
+	if _, err := b.Place(&Request{ModelUID: uid, RequestID: "nobody", Exclude: []Process{{Pod: "w0"}, {Pod: "w1"}, {Pod: "w2"}}}, epoch); err == nil {
 		t.Error("an excluded worker got it")
 	}
 	all := b.Decisions("")
@@ -77,7 +77,7 @@ func TestLevelsHoldWhatWasSentSinceTheReport(t *testing.T) {
 	if got := b.Levels(uid, epoch); got != (Levels{KVPercent: 30, Running: 5, Waiting: 2, Seats: 8, InRing: 3}) {
 		t.Errorf("after reports: %+v", got)
 	}
-	q := &Request{ModelUID: uid, RequestID: "r", PromptTokens: 1900, MaxTokens: 100, Exclude: []string{"w0", "w2"}}
+	q := &Request{ModelUID: uid, RequestID: "r", PromptTokens: 1900, MaxTokens: 100, Exclude: []Process{{Pod: "w0"}, {Pod: "w2"}}}
 	k := place(t, b, q, epoch)
 	if got := b.Levels(uid, epoch); got != (Levels{KVPercent: 40, Running: 6, Waiting: 2, Seats: 8, InRing: 3}) {
 		t.Errorf("with a request on its way: %+v", got)

@@ -18,7 +18,7 @@ type NoWorkerError struct {
 	Candidates int // pods of the model
 	Loaded     int // of them, those that have loaded it
 	InRing     int // of them, those that may take requests
-	Excluded   int // pods that have been tried for this request
+	Excluded   int // processes that have been tried for this request
 	Unable     int // of those in the ring that have not been tried, the ones that can't go on with a begun answer
 	Full       int // of the others, those that have no room now and could have
 }

@@ -60,7 +60,7 @@ func (s *scratch) walk(v *View, q *Request) (unable int) {
 	for i := range v.ring.Walk(q.Key) {
 		rank++
 		m := v.members[i]
-		if len(q.Exclude) > 0 && slices.Contains(q.Exclude, m.Pod) {
+		if slices.ContainsFunc(q.Exclude, func(p Process) bool { return p.is(&m.Worker) }) {
 			continue
 		}
 		if q.Resume && !m.Resumes {

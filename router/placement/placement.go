@@ -32,6 +32,14 @@ type Worker struct {
 	Resumes bool
 }
 
+// Process is one engine process of a pod; without an Instance, each that the pod may have.
+type Process struct{ Pod, Instance string }
+
+// is reports whether w is meant.
+func (p Process) is(w *Worker) bool {
+	return p.Pod == w.Pod && (p.Instance == "" || p.Instance == w.Instance)
+}
+
 // Load is what a worker reports of its work. What is absent is unknown.
 type Load struct {
 	// Running and Waiting are requests that hold a sequence and that wait for one; Seats is how many may run together, 0
@@ -71,8 +79,8 @@ type Request struct {
 	MaxTokens uint32
 	// Choices is how many answers are made of the prompt, each up to MaxTokens; 0 means 1.
 	Choices int
-	// Exclude are pods that must not get it: they have been tried.
-	Exclude []string
+	// Exclude are those that must not get it: they have been tried. A pod whose process is another one now may.
+	Exclude []Process
 	// Resume says that the answer has begun elsewhere, so that only workers can take it that go on with such ones.
 	Resume bool
 }

@@ -46,7 +46,9 @@ func TestPlacementFollowsTheWalk(t *testing.T) {
 					t.Fatal(err)
 				}
 				q := ask("r", "session-1", "hello")
-				q.Exclude = c.exclude
+				for _, pod := range c.exclude {
+					q.Exclude = append(q.Exclude, Process{Pod: pod, Instance: ws[slices.IndexFunc(ws, func(w Worker) bool { return w.Pod == pod })].Instance})
+				}
 				got, err := b.Place(q, epoch)
 				if err != nil {
 					if c.want != "" || !errors.Is(err, ErrNoWorker) || errors.Is(err, ErrNoRoom) {
@@ -88,7 +90,7 @@ func TestTheErrorCountsWhatThereIs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := ask("r", "k", "hello")
-			q.Exclude, q.Resume = []string{"w3"}, c.resume
+			q.Exclude, q.Resume = []Process{{Pod: "w3"}}, c.resume
 			_, err := b.Place(q, epoch)
 			var no *NoWorkerError
 			if !errors.As(err, &no) || *no != c.want || no.Error() != c.text {

@@ -55,17 +55,12 @@ const (
 	compareEvery = time.Second
 )
 
-// incarnation is one engine process of a pod.
-type incarnation struct {
-	pod, instance string
-}
-
 // state is what is known of the work of a model's workers. It stays while views come and go.
 type state struct {
 	computed computed // has its own lock
 
 	mu     sync.Mutex // guards what follows, lives and tickets too; held while a policy chooses, never while another package is called
-	lives  map[incarnation]*live
+	lives  map[Process]*live
 	last   int // place of the worker that got the latest request; -1 before
 	aged   time.Time
 	pace   float64 // seconds a token: the mean of the workers', believed of those that have not been measured
@@ -76,11 +71,11 @@ type state struct {
 }
 
 func newState() *state {
-	return &state{lives: map[incarnation]*live{}, last: -1, pace: 1. / defaultRate}
+	return &state{lives: map[Process]*live{}, last: -1, pace: 1. / defaultRate}
 }
 
 // live returns what is known of an instance, from nothing where it is met for the first time.
-func (s *state) live(of incarnation, now time.Time) *live {
+func (s *state) live(of Process, now time.Time) *live {
 	l := s.lives[of]
 	if l == nil {
 		l = &live{at: now, pace: s.pace}

@@ -79,14 +79,14 @@ func (f *fleet) place(t *rapid.T) {
 	f.started++
 	q := ask("r"+strconv.Itoa(f.started), strconv.Itoa(rapid.IntRange(0, 5).Draw(t, "key")), text("p", rapid.IntRange(0, 3000).Draw(t, "bytes")))
 	if rapid.Bool().Draw(t, "excluded") {
-		q.Exclude = []string{"w" + strconv.Itoa(rapid.IntRange(0, 2).Draw(t, "who"))}
+		q.Exclude = []Process{{Pod: "w" + strconv.Itoa(rapid.IntRange(0, 2).Draw(t, "who"))}}
 	}
 	k, err := f.board.Place(q, f.now)
 	if err != nil {
 		return
 	}
 	f.open = append(f.open, k)
-	if w, _ := f.board.View(uid).Worker(k.Worker().Pod); !w.InRing || len(q.Exclude) > 0 && q.Exclude[0] == w.Pod || w.Instance != k.Worker().Instance {
+	if w, _ := f.board.View(uid).Worker(k.Worker().Pod); !w.InRing || len(q.Exclude) > 0 && q.Exclude[0].Pod == w.Pod || w.Instance != k.Worker().Instance {
 		t.Fatalf("%+v got it, without %v", k.Worker(), q.Exclude)
 	}
 }

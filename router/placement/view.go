@@ -27,8 +27,8 @@ type member struct {
 	slot prefix.Slot
 }
 
-// incarnation is what its work is kept by.
-func (m *member) incarnation() incarnation { return incarnation{m.Pod, m.Instance} }
+// process is what its work is kept by.
+func (m *member) process() Process { return Process{m.Pod, m.Instance} }
 
 // RingVersion is a hash of the ring's members and weights: equal on every router that has the same.
 func (v *View) RingVersion() uint64 {

@@ -77,7 +77,7 @@ func TestAPromptThatAnotherRouterSentIsThoughtToBeWhereAReportNamesIt(t *testing
 	cached := func() int {
 		t.Helper()
 		ticket, err := r.fleet.board.Place(&placement.Request{
-			ModelUID: "uid-m", RequestID: "q", Key: []byte("k"), Chain: c, PromptBytes: len(long), Exclude: []string{"w-0"},
+			ModelUID: "uid-m", RequestID: "q", Key: []byte("k"), Chain: c, PromptBytes: len(long), Exclude: []placement.Process{{Pod: "w-0"}},
 		}, time.Now())
 		if err != nil {
 			t.Fatal(err)

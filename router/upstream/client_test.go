@@ -60,7 +60,7 @@ func TestAPlaceThatWasTakenBeforeIsUsedForTheFirstTry(t *testing.T) {
 	f := newFleet(t, 3, whole)
 	f.workers[1].script = answer(status.Error(codes.Unavailable, "drains"))
 	r := request()
-	r.Place.Exclude = []string{f.workers[0].Pod}
+	r.Place.Exclude = []placement.Process{{Pod: f.workers[0].Pod}}
 	first, err := f.board.Place(&r.Place, f.clock.Now())
 	if err != nil {
 		t.Fatal(err)

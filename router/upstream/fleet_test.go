@@ -229,7 +229,7 @@ func (f *fleet) sort(t testing.TB, now time.Time) {
 		}
 		next.Ended(placement.Result{}, now)
 		pod := next.Worker().Pod
-		q.Exclude = append(q.Exclude, pod)
+		q.Exclude = append(q.Exclude, placement.Process{Pod: pod})
 		order = append(order, f.workers[slices.IndexFunc(f.workers, func(w *fakeWorker) bool { return w.Pod == pod })])
 	}
 	f.workers = order

@@ -310,7 +310,7 @@ func TestAPlaceForTheRestIsAskedForByWhatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	q := asked[1]
-	if !q.Resume || q.PromptTokens != promptTokens+2 || q.MaxTokens != 8 || !slices.Equal(q.Exclude, []string{f.workers[0].Pod}) {
+	if !q.Resume || q.PromptTokens != promptTokens+2 || q.MaxTokens != 8 || !slices.Equal(q.Exclude, []placement.Process{{Pod: f.workers[0].Pod, Instance: f.workers[0].Instance}}) {
 		t.Errorf("asked for %+v", q)
 	}
 }
@@ -502,6 +502,77 @@ func TestWorkersThatDrainAreNotLost(t *testing.T) {
 	got, err := collect(s, func(int) { f.sync(func(_ int, w *Worker) { w.Draining = true }) })
 	if err != nil || got.text != "abcdef" || s.Resumes() < 2 {
 		t.Errorf("got %+v, %v after %d resumes", got, err, s.Resumes())
+	}
+}
+
+// restart gives a worker another process, of which the router has heard. What runs at the old one goes on there.
+func (f *fleet) restart(w *fakeWorker) {
+	w.Instance += "+"
+	f.publish(f.clock.Now())
+}
+
+func TestAnAnswerGoesOnAtAPodThatItLeftOnceThatHasAnotherProcess(t *testing.T) {
+	f := newFleet(t, 2, whole)
+	tokenwise(f, story, 0, 1)
+	first := f.workers[0]
+	s, err := f.Generate(t.Context(), story.request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	got, err := collect(s, func(n int) {
+		if n == 3 { // the second worker has it
+			f.restart(first)
+			first.script = story.whole
+		}
+		f.sync(func(_ int, w *Worker) { w.Draining = true })
+	})
+	if err != nil || got.text != "abcdef" || s.Worker() != first.Pod || s.Resumes() != 2 {
+		t.Errorf("got %+v, %v from %s after %d resumes", got, err, s.Worker(), s.Resumes())
+	}
+	if calls := first.seen(); len(calls) != 2 || calls[1].GetExpectedInstanceId() != first.Instance {
+		t.Errorf("it was asked by %v", calls)
+	}
+}
+
+// TestWorkersThatStartAgainAndAgainEndAnAnswerInTime has two pods whose processes end after each token and are others at once.
+func TestWorkersThatStartAgainAndAgainEndAnAnswerInTime(t *testing.T) {
+	long := &script{pieces: strings.Split(strings.Repeat("a ", 30), " ")}
+	for name, c := range map[string]struct {
+		drain bool
+		asked int
+	}{
+		"workers that are lost": {false, mostLost},
+		"workers that drain":    {true, mostMoves + 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 2, whole)
+			for _, w := range f.workers {
+				w.script = func(r *workerv1.GenerateRequest, o out) error {
+					stop := len(r.GetResumeTokens()) + 1
+					return long.play(r, o, func(n int) error {
+						if n == stop {
+							f.mu.Lock()
+							defer f.mu.Unlock()
+							f.restart(w)
+							return status.Error(codes.Unavailable, "gone")
+						}
+						return nil
+					})
+				}
+			}
+			drain := func(int) { f.sync(func(_ int, w *Worker) { w.Draining = c.drain }) }
+			drain(0)
+			s, err := f.Generate(t.Context(), long.request())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			_, err = collect(s, nil)
+			if asked := len(f.workers[0].seen()) + len(f.workers[1].seen()); !errors.Is(err, ErrLost) || asked != c.asked {
+				t.Errorf("it ended with %v after %d calls, want %d", err, asked, c.asked)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ type search struct {
 
 func newSearch(place *placement.Request, first *placement.Ticket, message proto.Message) search {
 	q := search{place: *place, message: message}
-	q.place.Exclude = append([]string(nil), place.Exclude...)
+	q.place.Exclude = slices.Clone(place.Exclude)
 	if first != nil {
 		q.first = first
 	}
@@ -115,7 +116,7 @@ func (c *Client) take(q *search) (ticket, error) {
 			}
 		}
 		w := t.Worker()
-		q.place.Exclude = append(q.place.Exclude, w.Pod)
+		q.place.Exclude = append(q.place.Exclude, placement.Process{Pod: w.Pod, Instance: w.Instance})
 		if q.revision != "" && w.Revision != q.revision {
 			t.Ended(placement.Result{}, now)
 			if q.without++; q.without == mostWithout {
