@@ -82,6 +82,16 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:default={}
 	WeightCache WeightCache `json:"weightCache,omitzero"`
 
+	// ringWeightPercent is how many points a worker has on the routers' rings, and so which share of conversations and requests
+	// it gets, in per cent of what the InferenceRouter's ring.virtualNodes says. All workers of a model run on one pool, so it
+	// counts where pools replace each other: a model that moves to a pool of faster GPUs gives their workers more from the
+	// first one on. Changing it replaces the workers.
+	// +optional
+	// +kubebuilder:default=100
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	RingWeightPercent int32 `json:"ringWeightPercent,omitempty"`
+
 	// serviceAccountName is the service account of the worker pods, for a workload identity that s3:// weights are fetched
 	// by. No token of the Kubernetes API is mounted.
 	// +optional
@@ -96,6 +106,9 @@ type WorkerPoolSpec struct {
 	// +kubebuilder:validation:MaxItems=8
 	ImagePullSecrets []LocalName `json:"imagePullSecrets,omitempty"`
 }
+
+// DefaultRingWeightPercent is the weight of a worker on the rings where its pool says nothing.
+const DefaultRingWeightPercent = 100
 
 // WeightCacheKind names where fetched weights are kept.
 // +kubebuilder:validation:Enum=EmptyDir;PersistentVolumeClaim

@@ -115,9 +115,13 @@ func TestWorkerPoolRules(t *testing.T) {
 		"a cache on a claim": {func(p *v1alpha1.WorkerPool) {
 			p.Spec.WeightCache = v1alpha1.WeightCache{Kind: "PersistentVolumeClaim", ClaimName: "c"}
 		}, ""},
-		"a claim for a cache in the pod": {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.ClaimName = "c" }, "and for no other"},
-		"a network that is none":         {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.AllowNetworks = []string{"10.0.0.1"} }, "must be networks"},
-		"a private network":              {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.AllowNetworks = []string{"10.0.0.0/8"} }, ""},
+		"a claim for a cache in the pod":  {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.ClaimName = "c" }, "and for no other"},
+		"a network that is none":          {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.AllowNetworks = []string{"10.0.0.1"} }, "must be networks"},
+		"a private network":               {func(p *v1alpha1.WorkerPool) { p.Spec.WeightCache.AllowNetworks = []string{"10.0.0.0/8"} }, ""},
+		"the least weight on rings":       {func(p *v1alpha1.WorkerPool) { p.Spec.RingWeightPercent = 1 }, ""},
+		"the greatest weight on rings":    {func(p *v1alpha1.WorkerPool) { p.Spec.RingWeightPercent = 1000 }, ""},
+		"a weight on rings beyond reason": {func(p *v1alpha1.WorkerPool) { p.Spec.RingWeightPercent = 1001 }, "less than or equal to 1000"},
+		"a weight on rings below nothing": {func(p *v1alpha1.WorkerPool) { p.Spec.RingWeightPercent = -1 }, "greater than or equal to 1"},
 		"resource claims": {func(p *v1alpha1.WorkerPool) {
 			p.Spec.WorkerResources.Limits = corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}
 			p.Spec.WorkerResources.Claims = []corev1.ResourceClaim{{Name: "x"}}

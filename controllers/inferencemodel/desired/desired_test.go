@@ -84,6 +84,7 @@ func TestTheWorkerOfAModelWithAClaimAndAPoolWithEverything(t *testing.T) {
 	p.NodeSelector = map[string]string{"disk": "fast"}
 	p.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
 	p.PriorityClassName = "high"
+	p.RingWeightPercent = 150
 	p.ImagePullSecrets = []v1alpha1.LocalName{{Name: "pull"}}
 	golden(t, "worker_pvc.yaml", desired.Worker(model(func(m *v1alpha1.InferenceModel) {
 		m.Spec.Weights = v1alpha1.Weights{URI: "pvc://claim/models/smol", File: "a/x.gguf", Digest: "sha256:" + strings.Repeat("0", 64)}
@@ -242,6 +243,12 @@ func TestARevisionChangesWithWhatNeedsAnotherPodOnly(t *testing.T) {
 			m.Spec.Parallelism = &v1alpha1.Parallelism{Tensor: new(int32(2))}
 		}, false},
 		"the worker's image": {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) { in.Image = "other" }, false},
+		"the usual weight on rings": {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) {
+			in.Pool.Spec.RingWeightPercent = 100
+		}, true},
+		"another weight on rings": {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) {
+			in.Pool.Spec.RingWeightPercent = 200
+		}, false},
 		"the pool's spec": {func(_ *v1alpha1.InferenceModel, in *desired.Inputs) {
 			in.Pool.Spec.NodeSelector = map[string]string{"a": "b"}
 		}, false},

@@ -22,6 +22,9 @@ const revisionBytes = 5
 func Revision(m *v1alpha1.InferenceModel, in Inputs) (string, error) {
 	pool := in.Pool.Spec
 	pool.Accelerator.MemoryMebibytes = 0 // only the manager plans by it
+	if pool.RingWeightPercent == v1alpha1.DefaultRingWeightPercent {
+		pool.RingWeightPercent = 0 // as of a pool that says nothing
+	}
 	what, err := json.Marshal(struct {
 		Template  int
 		ModelName string

@@ -191,6 +191,9 @@ func args(m *v1alpha1.InferenceModel, in Inputs) []string {
 		a = append(a, "--kv-cache-type="+string(e.KVCacheType))
 		a = append(a, gpuArgs(m, in.Pool)...)
 	}
+	if w := in.Pool.Spec.RingWeightPercent; w != 0 && w != v1alpha1.DefaultRingWeightPercent {
+		a = append(a, "--ring-weight-percent="+strconv.Itoa(int(w)))
+	}
 	return append(a,
 		"--context-tokens="+strconv.Itoa(int(e.ContextTokens)),
 		"--max-sequences="+strconv.Itoa(int(e.MaxSequences)),

@@ -660,6 +660,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: priorityClassName
       type:
         scalar: string
+    - name: ringWeightPercent
+      type:
+        scalar: numeric
+      default: 100
     - name: runtimeClassName
       type:
         scalar: string

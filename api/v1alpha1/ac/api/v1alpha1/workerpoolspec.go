@@ -28,6 +28,11 @@ type WorkerPoolSpecApplyConfiguration struct {
 	PriorityClassName *string `json:"priorityClassName,omitempty"`
 	// weightCache is where weights are kept that workers fetch themselves.
 	WeightCache *WeightCacheApplyConfiguration `json:"weightCache,omitempty"`
+	// ringWeightPercent is how many points a worker has on the routers' rings, and so which share of conversations and requests
+	// it gets, in per cent of what the InferenceRouter's ring.virtualNodes says. All workers of a model run on one pool, so it
+	// counts where pools replace each other: a model that moves to a pool of faster GPUs gives their workers more from the
+	// first one on. Changing it replaces the workers.
+	RingWeightPercent *int32 `json:"ringWeightPercent,omitempty"`
 	// serviceAccountName is the service account of the worker pods, for a workload identity that s3:// weights are fetched
 	// by. No token of the Kubernetes API is mounted.
 	ServiceAccountName *string `json:"serviceAccountName,omitempty"`
@@ -102,6 +107,14 @@ func (b *WorkerPoolSpecApplyConfiguration) WithPriorityClassName(value string) *
 // If called multiple times, the WeightCache field is set to the value of the last call.
 func (b *WorkerPoolSpecApplyConfiguration) WithWeightCache(value *WeightCacheApplyConfiguration) *WorkerPoolSpecApplyConfiguration {
 	b.WeightCache = value
+	return b
+}
+
+// WithRingWeightPercent sets the RingWeightPercent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RingWeightPercent field is set to the value of the last call.
+func (b *WorkerPoolSpecApplyConfiguration) WithRingWeightPercent(value int32) *WorkerPoolSpecApplyConfiguration {
+	b.RingWeightPercent = &value
 	return b
 }
 
