@@ -111,6 +111,11 @@ bench-router: deps ## Measure the router beside Envoy and vLLM's router, and wri
 bench-placement: ## Replay a trace on a virtual clock, placed by the router and by its peers' rules, and write bench/out/placement.* (TRACE=FILE, UPDATE=1: docs).
 	go run ./test/bench/placement/cmd --trace '$(TRACE)' $(if $(UPDATE),--update)
 
+.PHONY: bench-faults
+bench-faults: deps ## Break workers, routers and clients on purpose, and write bench/out/faults.* (QUICK=1, ONLY=F03,F12, UPDATE=1: docs).
+	@mkdir -p bin && go build -o bin/bench-faults ./test/bench/faults/cmd
+	bin/bench-faults $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(UPDATE),--update)
+
 ##@ Cluster
 
 .PHONY: cluster
