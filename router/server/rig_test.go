@@ -230,10 +230,17 @@ func start(t *testing.T, change func(*Options)) *rig { return startWith(t, nil, 
 // startWith runs a router that drains by a clock of its own, unless that is nil.
 func startWith(t *testing.T, c *clocktesting.FakeClock, change func(*Options)) *rig {
 	t.Helper()
-	r := &rig{t: t, clock: c, ca: newAuthority(t), states: make(states), answer: make(chan struct{}), ended: make(chan error, 1)}
+	r := &rig{t: t, clock: c, ca: newAuthority(t), states: make(states), answer: make(chan struct{})}
 	for i := range 2 {
 		r.worker(fmt.Sprintf("w-%d", i))
 	}
+	r.launch(surroundings{source: r.states}, change)
+	return r
+}
+
+// launch runs the router.
+func (r *rig) launch(around surroundings, change func(*Options)) {
+	r.t.Helper()
 	o := Defaults()
 	o.Namespace, o.PodName = "ns", "router-0"
 	o.HTTPAddress, o.GRPCAddress, o.OpsAddress = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
@@ -241,29 +248,27 @@ func startWith(t *testing.T, c *clocktesting.FakeClock, change func(*Options)) *
 	o.DrainSettle, o.DrainTimeout, o.MaxBodyBytes = 0, hangs, 1<<20
 	change(&o)
 	ctx, stop := context.WithCancel(context.Background())
-	r.stop = stop
+	r.stop, r.ended = stop, make(chan error, 1)
 	started := make(chan *router, 1)
-	r.written = &testLog{t: t}
+	around.started = func(x *router) {
+		if r.clock != nil {
+			x.clock = r.clock
+		}
+		started <- x
+	}
+	r.written = &testLog{t: r.t}
 	log := slog.New(slog.NewTextHandler(r.written, nil))
-	go func() {
-		r.ended <- run(ctx, o, log, r.states, func(x *router) {
-			if r.clock != nil {
-				x.clock = r.clock
-			}
-			started <- x
-		})
-	}()
+	go func() { r.ended <- run(ctx, o, log, around) }()
 	select {
 	case r.router = <-started:
 	case err := <-r.ended:
-		t.Fatal(err)
+		r.t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	r.t.Cleanup(func() {
 		stop()
 		r.wait()
 		http.DefaultClient.CloseIdleConnections()
 	})
-	return r
 }
 
 // testLog keeps what the router logs for a test that fails.

@@ -63,7 +63,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	return run(ctx, o, log, watcher, nil)
+	return run(ctx, o, log, surroundings{source: watcher})
 }
 
 // RunFrom is Run with what the cluster says told by from.
@@ -71,11 +71,18 @@ func RunFrom(ctx context.Context, o Options, from Source) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	return run(ctx, o, slog.New(slog.NewJSONHandler(os.Stderr, nil)), from, nil)
+	return run(ctx, o, slog.New(slog.NewJSONHandler(os.Stderr, nil)), surroundings{source: from})
 }
 
-// run is Run with its surroundings. It calls started, where that is not nil, when all listeners are open.
-func run(ctx context.Context, o Options, log *slog.Logger, from Source, started func(*router)) error {
+// surroundings are what a process is told by.
+type surroundings struct {
+	source  Source
+	heart   clock.Clock   // of the heartbeats; nil: the real one
+	started func(*router) // where it is not nil, called when all listeners are open
+}
+
+// run is Run with its surroundings.
+func run(ctx context.Context, o Options, log *slog.Logger, around surroundings) error {
 	k, err := openKeys(ctx, clock.RealClock{}, logr.FromSlogHandler(log.Handler()), o.TLSDir, o.Namespace)
 	if err != nil {
 		return err
@@ -91,20 +98,23 @@ func run(ctx context.Context, o Options, log *slog.Logger, from Source, started 
 		return fmt.Errorf("--otlp-endpoint: %w", err)
 	}
 	defer closeTraces(traces, log)
-	r, err := newRouter(o, log, k, cert, traces)
+	if around.heart == nil {
+		around.heart = clock.RealClock{}
+	}
+	r, err := newRouter(o, log, k, cert, traces, around.heart)
 	if err != nil {
 		return err
 	}
 	defer r.fleet.Close()
-	if started != nil {
-		started(r)
+	if around.started != nil {
+		around.started(r)
 	}
 	watching, stop := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	broken := make(chan error, 4)
 	r.serve(&group, broken)
 	group.Go(func() {
-		err := from.Run(watching, func(s discovery.State) {
+		err := around.source.Run(watching, func(s discovery.State) {
 			r.gateway.SetState(r.fleet.apply(s))
 			r.fleet.told.Store(true)
 		})
@@ -126,7 +136,7 @@ func run(ctx context.Context, o Options, log *slog.Logger, from Source, started 
 }
 
 // newRouter opens the listeners and builds what serves them.
-func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *tracing.Tracer) (*router, error) {
+func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *tracing.Tracer, heart clock.Clock) (*router, error) {
 	r := &router{options: o, clock: clock.RealClock{}, log: log}
 	for _, l := range []struct{ flag, address string }{
 		{"http-address", o.HTTPAddress}, {"grpc-address", o.GRPCAddress}, {"ops-address", o.OpsAddress},
@@ -140,7 +150,7 @@ func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *
 		r.listeners = append(r.listeners, listener)
 	}
 	set := metrics.New()
-	r.fleet = newFleet(fleetOptions{clock: r.clock, heart: clock.RealClock{}, creds: k.toWorkers,
+	r.fleet = newFleet(fleetOptions{clock: r.clock, heart: heart, creds: k.toWorkers,
 		log: logr.FromSlogHandler(log.Handler()), set: set, indexBytes: o.PrefixIndexBytes, waitBytes: o.MaxBodyBytesTotal / 2, rand: mathrand.Float64})
 	r.gateway = gateway.New(gateway.Config{
 		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes, MaxBodyBytesTotal: o.MaxBodyBytesTotal,
