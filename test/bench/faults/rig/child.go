@@ -47,6 +47,7 @@ type routeSpec struct {
 	HTTP, GRPC, Ops, Control int
 	State                    discovery.State
 	Settle, Drain            time.Duration
+	MaxConnections           int
 }
 
 // told is what a router hears of the cluster: the state that it was started with, and every one that it is told after that.
@@ -112,6 +113,9 @@ func route(ctx context.Context, s routeSpec) error {
 	o.Namespace, o.PodName, o.TLSDir = Namespace, s.Name, filepath.Join(s.Keys, "router")
 	o.HTTPAddress, o.GRPCAddress, o.OpsAddress = local(s.HTTP), local(s.GRPC), local(s.Ops)
 	o.DrainSettle, o.DrainTimeout = s.Settle, s.Drain
+	if s.MaxConnections > 0 {
+		o.MaxConnections = s.MaxConnections
+	}
 	return server.RunFrom(ctx, o, from)
 }
 

@@ -44,6 +44,8 @@ type Spec struct {
 	Llama bool
 	// Settle and Drain are the times of the routers' drain; 0 is the default.
 	Settle, Drain time.Duration
+	// MaxConnections is how many clients may have open at each router; 0 is the default.
+	MaxConnections int
 }
 
 // Rig is all that runs.
@@ -131,6 +133,7 @@ func (r *Rig) newRouter(ctx context.Context, name string) error {
 	if r.Spec.Drain > 0 {
 		x.spec.Drain = r.Spec.Drain
 	}
+	x.spec.MaxConnections = r.Spec.MaxConnections
 	x.Client = client.New(name, x.URL, r.Log)
 	creds, done, err := asManager(r.keys)
 	if err != nil {
