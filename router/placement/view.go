@@ -17,6 +17,7 @@ type View struct {
 	members  []*member          // those in the ring, as ring.Members has them
 	pods     map[string]*member // all, by name
 	loaded   int
+	sound    int    // members that are not suspect
 	state    *state // of their work; not part of what never changes
 }
 
@@ -44,6 +45,14 @@ func (v *View) InRing() int {
 		return 0
 	}
 	return v.ring.Len()
+}
+
+// Sound is the number of workers in the ring that are not suspect.
+func (v *View) Sound() int {
+	if v == nil {
+		return 0
+	}
+	return v.sound
 }
 
 // Loaded is the number of workers that say that they have loaded the model, in the ring or not.
@@ -86,6 +95,9 @@ func (v *View) arrange(before *View) {
 		}
 		if m.InRing {
 			v.members = append(v.members, m)
+			if !m.Suspect {
+				v.sound++
+			}
 		}
 	}
 	slices.SortFunc(v.members, func(a, b *member) int { return strings.Compare(a.Pod, b.Pod) })

@@ -71,15 +71,14 @@ func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stre
 const mostTurns = 3
 
 // run waits for a call's turn and makes it. Where nobody took it, because the workers refused or were lost before anybody
-// did any work, and the others have no room or there are no others, it waits for its turn again.
+// did any work, and the others have no room, or there are none that might take it, it waits for its turn again.
 func (g *generator) run(ctx context.Context, c *gateway.Call, q *placement.Request, call func(*placement.Ticket) error) (*queue.Pass, error) {
 	for turn := 1; ; turn++ {
 		pass, err := g.turn(ctx, c, q, call)
 		if err == nil || turn == mostTurns {
 			return pass, err
 		}
-		v := g.fleet.board.View(c.ModelUID)
-		nobody := errors.Is(err, placement.ErrNoWorker) && (v == nil || v.InRing() == 0)
+		nobody := errors.Is(err, placement.ErrNoWorker) && g.fleet.board.View(c.ModelUID).Sound() == 0
 		if !nobody && !errors.Is(err, placement.ErrNoRoom) {
 			return nil, err
 		}

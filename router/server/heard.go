@@ -72,12 +72,16 @@ func blocks(n *uint64, l *workerv1.Load) *uint64 {
 	return new(*n * uint64(l.GetKvBlockTokens()))
 }
 
-// levels say how full a model is.
+// levels say how full a model is. Where every worker of the ring has just refused a request, or its connection broke, there
+// is none until one is heard again: what comes waits, as it would a moment later when they are found to be lost.
 func (f *fleet) levels(modelUID string) admission.Levels {
 	l := f.board.Levels(modelUID, f.clock.Now())
 	out := admission.Levels{KVPercent: l.KVPercent, InRing: l.InRing, Running: l.Running, Waiting: l.Waiting, Seats: l.Seats}
 	if v := f.board.View(modelUID); v != nil {
 		out.Candidates = v.Candidates()
+		if v.Sound() == 0 {
+			out.InRing = 0
+		}
 	}
 	return out
 }

@@ -198,6 +198,44 @@ func TestRequestsForAModelThatSleepsWakeItAndAreAnswered(t *testing.T) {
 	}
 }
 
+// TestRequestsWaitForAWorkerThatIsGoneAndStillInTheRing stops the only worker of a ring that would take an hour to see it.
+func TestRequestsWaitForAWorkerThatIsGoneAndStillInTheRing(t *testing.T) {
+	r := start(t, func(*Options) {})
+	close(r.answer)
+	s := r.fleetState()
+	s.Settings.Heartbeat.FailuresToDrop = 36000
+	both := s.Models[0].Candidates
+	s.Models[0].Candidates = both[:1]
+	r.states <- s
+	r.eventually("the first worker in the ring", func() bool { return r.fleet.board.View("uid-m").InRing() == 1 })
+	r.workers[0].stop()
+	const requests = 3
+	answered := make(chan string, requests)
+	for range requests {
+		go func() {
+			resp, err := r.chat(ask)
+			if err != nil {
+				answered <- err.Error()
+				return
+			}
+			defer resp.Body.Close()
+			_, _ = io.Copy(io.Discard, resp.Body)
+			answered <- fmt.Sprintf("%d from %s", resp.StatusCode, resp.Header.Get(telemetry.HeaderWorker))
+		}()
+	}
+	r.eventually("all wait", func() bool { return len(answered) > 0 || r.fleet.gate.Stats("uid-m").Held == requests })
+	if n := r.fleet.board.View("uid-m").InRing(); n != 1 {
+		t.Errorf("%d workers are in the ring", n)
+	}
+	s.Models[0].Candidates = both
+	r.states <- s
+	for range requests {
+		if got := <-answered; got != "200 from w-1" {
+			t.Error(got)
+		}
+	}
+}
+
 func TestAnAnswerGoesOnAtTheOtherWorkerWhenItsOwnIsLost(t *testing.T) {
 	r := start(t, func(*Options) {})
 	r.ready()
