@@ -3,11 +3,8 @@
 package clients
 
 import (
-	"context"
 	"slices"
 
-	"github.com/ringfleet/ringfleet/test/bench"
-	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
 )
 
@@ -17,8 +14,8 @@ func Trials() []trial.Trial {
 		oddJSON(), frames(), overload(), comeBack())
 }
 
-// run is what a trial does.
-type run = func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error)
+// trialOf is one trial.
+type trialOf = trial.Trial
 
 // quick reports whether a trial is only to be seen to work.
 func quick(times int) bool { return times <= 1 }

@@ -3,6 +3,7 @@ package clients
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -98,4 +99,10 @@ func asked(id string, words int) string {
 	body := fmt.Sprintf(`{"model":%q,"stream":true,"max_tokens":%d,"messages":[{"role":"user","content":"%s%s "}]}`,
 		rig.ModelName, words, engine.Mark, id)
 	return head(len(body), "X-Request-Id: "+id) + body
+}
+
+// isTimeout reports whether nothing came in time.
+func isTimeout(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout()
 }

@@ -1,0 +1,303 @@
+package clients
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/faults/client"
+	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
+	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
+)
+
+const (
+	// attackers are how many connections attack at once; each that is ended begins again after a moment.
+	attackers  = 4
+	attackTime = 8 * time.Second
+	again      = 100 * time.Millisecond
+	// framesPerSecond is the pace of a flood, over all attackers.
+	framesPerSecond = 10_000
+)
+
+// frames is F78.
+func frames() []trialOf {
+	whole := func(c *h2, i int) error {
+		id := uint32(2*i + 1)
+		return errors.Join(c.request(id, false), c.f.WriteData(id, true, []byte(chatWith(`,"stream":true`))), c.f.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	reset := func(c *h2, i int) error {
+		id := uint32(2*i + 1)
+		return errors.Join(c.request(id, false), c.f.WriteRSTStream(id, http2.ErrCodeCancel))
+	}
+	more := func(c *h2, i int) error {
+		if i == 0 {
+			return c.f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: c.block})
+		}
+		return c.f.WriteContinuation(1, false, c.field(i))
+	}
+	settings := func(c *h2, _ int) error { return c.f.WriteSettings() }
+	ping := func(c *h2, i int) error { return c.f.WritePing(false, [8]byte{byte(i)}) }
+	return []trialOf{
+		flooded("streams that are begun and reset, 10,000 a second", attack{step: reset, reads: true}),
+		flooded("chats that are sent whole and reset, 10,000 a second", attack{step: whole, reads: true}),
+		flooded("a head that goes on in CONTINUATION frames without an end", attack{step: more, reads: true, closes: true}),
+		flooded("SETTINGS, 10,000 a second, whose answers are read", attack{step: settings, reads: true}),
+		flooded("SETTINGS, as fast as can be, whose answers are not read", attack{step: settings, fast: true, closes: true}),
+		flooded("PING, 10,000 a second, whose answers are read", attack{step: ping, reads: true}),
+		flooded("PING, as fast as can be, whose answers are not read", attack{step: ping, fast: true, closes: true}),
+		noWindow(),
+	}
+}
+
+// attack is what one connection does.
+type attack struct {
+	// step sends the next frames.
+	step func(c *h2, i int) error
+	// reads: what comes is read. fast: there is no pace. closes: the router must end the connection.
+	reads, fast, closes bool
+}
+
+// h2 is a connection whose frames are the caller's own.
+type h2 struct {
+	*conn
+	f     *http2.Framer
+	out   bytes.Buffer // what f has written
+	block []byte       // the head of a chat
+}
+
+// dialH2 connects and sends what a client begins with.
+func dialH2(ctx context.Context, address string, settings ...http2.Setting) (*h2, error) {
+	c, err := dial(ctx, address, 0)
+	if err != nil {
+		return nil, err
+	}
+	h := &h2{conn: c}
+	h.f = http2.NewFramer(&h.out, c.in)
+	h.out.WriteString(http2.ClientPreface)
+	var b bytes.Buffer
+	e := hpack.NewEncoder(&b)
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":authority", "faults"}, {":path", "/v1/chat/completions"}, {"content-type", "application/json"}} {
+		if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}); err != nil {
+			return nil, err
+		}
+	}
+	h.block = b.Bytes()
+	if err := errors.Join(h.f.WriteSettings(settings...), h.flush()); err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+// request begins a stream.
+func (c *h2) request(id uint32, ends bool) error {
+	return c.f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block, EndHeaders: true, EndStream: ends})
+}
+
+// field is one more field of a head.
+func (c *h2) field(i int) []byte {
+	var b bytes.Buffer
+	_ = hpack.NewEncoder(&b).WriteField(hpack.HeaderField{Name: fmt.Sprintf("x-%d", i), Value: strings.Repeat("x", 64), Sensitive: true}) // a buffer takes all
+	return b.Bytes()
+}
+
+// flush sends what was written.
+func (c *h2) flush() error {
+	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
+	_, err := c.Write(c.out.Bytes())
+	c.out.Reset()
+	return err
+}
+
+// drain reads what comes until the connection ends, and returns why the other end ended it, if it said so.
+func (c *h2) drain(ended chan<- http2.ErrCode) {
+	why := http2.ErrCode(0)
+	defer func() { ended <- why }()
+	for {
+		f, err := c.f.ReadFrame()
+		if err != nil && !errors.As(err, new(http2.StreamError)) {
+			return
+		}
+		if g, ok := f.(*http2.GoAwayFrame); ok {
+			why = g.ErrCode
+		}
+	}
+}
+
+// storm is an attack that goes on.
+type storm struct {
+	attack
+	to            string
+	began, closed atomic.Int64 // connections
+	steps         atomic.Int64
+}
+
+// rage attacks with one connection after the other until ctx ends.
+func (s *storm) rage(ctx context.Context) error {
+	for ctx.Err() == nil {
+		c, err := dialH2(ctx, s.to)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		s.began.Add(1)
+		s.one(ctx, c)
+		_ = pause(ctx, again) // its end ends the loop
+	}
+	return nil
+}
+
+// one attacks with a connection until it is ended, or ctx ends.
+func (s *storm) one(ctx context.Context, c *h2) {
+	defer c.Close()                                                          //nolint:errcheck // it may have ended
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })() // ends reads and writes
+	ended := make(chan http2.ErrCode, 1)
+	if s.reads {
+		go c.drain(ended)
+	}
+	const batch, most = 50, 1 << 29 // a stream's number has 31 bits
+	tick := time.NewTicker(time.Second * batch * attackers / framesPerSecond)
+	defer tick.Stop()
+	for i := 0; i < most; i += batch {
+		for k := range batch {
+			if err := s.step(c, i+k); err != nil {
+				return
+			}
+		}
+		if err := c.flush(); err != nil {
+			if ctx.Err() == nil {
+				s.closed.Add(1)
+			}
+			break
+		}
+		s.steps.Add(batch)
+		if s.fast {
+			continue
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if s.reads {
+		_ = c.Close()
+		<-ended
+	}
+}
+
+// flooded is a trial of one attack.
+func flooded(name string, a attack) trialOf {
+	return trialOf{
+		ID: "F78", Says: "HTTP/2: " + name, Times: 2, Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: time.Millisecond}},
+		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
+			r.Foreign()
+			before, err := holds(ctx, r.Routers[0])
+			if err != nil {
+				return nil, err
+			}
+			quiet, err := alone(ctx, r, mixed)
+			if err != nil {
+				return nil, err
+			}
+			s := &storm{attack: a, to: address(r.Routers[0])}
+			during, err := beside(ctx, r, mixed, func() error { return s.all(ctx) })
+			if err != nil {
+				return nil, err
+			}
+			r.Routers[0].Client.Close()
+			more, err := back(ctx, r.Routers[0], before, 5*time.Second)
+			name := "F78 " + name
+			closed := bench.Plain(name+", connections that the router ended", float64(s.closed.Load()), "")
+			if a.closes {
+				closed = bench.AtLeast(closed.Name, closed.Value, "", 1)
+			}
+			return append([]bench.Figure{closed,
+				bench.Plain(name+", frames or requests", float64(s.steps.Load())/attackTime.Seconds(), "/s"),
+				bench.AtMost(name+", goroutines more than before", more.goroutines, "", 2),
+			}, others(r, name, quiet, during, 1.5)...), err
+		},
+	}
+}
+
+// all attacks with all connections for the time.
+func (s *storm) all(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, attackTime)
+	defer cancel()
+	var group sync.WaitGroup
+	bad := make(chan error, attackers)
+	for range attackers {
+		group.Go(func() {
+			if err := s.rage(ctx); err != nil {
+				bad <- err
+			}
+		})
+	}
+	group.Wait()
+	select {
+	case err := <-bad:
+		return err
+	default:
+		return nil
+	}
+}
+
+// noWindow is a client that asks and leaves no room for the answers.
+func noWindow() trialOf {
+	const streams, most = 50, 50 * time.Second
+	const name = "F78 50 streams without a window"
+	return trialOf{
+		ID: "F78", Says: "HTTP/2: 50 streams on a connection that leaves no window for their answers", Times: 1, Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: time.Millisecond}},
+		Run: func(ctx context.Context, r *rig.Rig, _ int) ([]bench.Figure, error) {
+			r.Foreign()
+			quiet, err := alone(ctx, r, mixed)
+			if err != nil {
+				return nil, err
+			}
+			c, err := dialH2(ctx, address(r.Routers[0]), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+			if err != nil {
+				return nil, err
+			}
+			defer c.Close() //nolint:errcheck // it may have ended
+			ids := map[string]bool{}
+			for i := range streams {
+				id := client.NewID()
+				ids[id] = true
+				if err := c.endless(uint32(2*i+1), id); err != nil {
+					return nil, err
+				}
+			}
+			go func() { c.drain(make(chan http2.ErrCode, 1)) }()
+			var took time.Duration
+			during, err := beside(ctx, r, mixed, func() error {
+				took, err = idleWithin(ctx, r, ids, most)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			return append([]bench.Figure{
+				bench.AtMost(name+", time until no engine works for one", took.Seconds(), "s", 35),
+			}, others(r, name, quiet, during, 1.5)...), nil
+		},
+	}
+}
+
+// endless asks for an answer that does not end.
+func (c *h2) endless(stream uint32, id string) error {
+	body := fmt.Sprintf(`{"model":%q,"stream":true,"max_tokens":%d,"messages":[{"role":"user","content":"%s%s "}]}`, rig.ModelName, 1<<30, engine.Mark, id)
+	return errors.Join(c.request(stream, false), c.f.WriteData(stream, true, []byte(body)), c.flush())
+}
