@@ -31,6 +31,8 @@ type Request struct {
 	Prompt string
 	// Greedy asks for temperature 0.
 	Greedy bool
+	// Began, where set, is called when the response begins, with the worker that it names.
+	Began func(worker string)
 	// Each, where set, is called with every event that comes, before the next one is read. The client goes away where it says
 	// false.
 	Each func(history.Event) bool
@@ -154,8 +156,15 @@ func (c *Client) ask(ctx context.Context, q *Request, r *history.Client) error {
 	defer a.Body.Close() //nolint:errcheck // it was read, or is to be cut
 	r.Status, r.Worker = a.StatusCode, a.Header.Get(telemetry.HeaderWorker)
 	r.RetryAfter, _ = strconv.Atoi(a.Header.Get("Retry-After"))
+	if q.Began != nil {
+		q.Began(r.Worker)
+	}
 	if a.StatusCode == http.StatusOK && q.Stream {
-		return c.stream(a.Body, q, r)
+		err := c.stream(a.Body, q, r)
+		if r.Worker == "" {
+			r.Worker = a.Trailer.Get(telemetry.HeaderWorker) // the response began by a comment
+		}
+		return err
 	}
 	return whole(a.Body, r)
 }

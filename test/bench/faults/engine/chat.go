@@ -83,7 +83,7 @@ func (e *Engine) chat(w http.ResponseWriter, r *http.Request) {
 		e.die()
 		return
 	}
-	s := &script{engine: e, w: w, rc: http.NewResponseController(w), gone: r.Context().Done(), attempt: &a, last: q.MaxTokens}
+	s := &script{engine: e, w: w, rc: http.NewResponseController(w), gone: r.Context().Done(), attempt: &a, last: a.From + q.MaxTokens}
 	s.run(p)
 }
 

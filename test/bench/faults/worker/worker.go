@@ -18,7 +18,7 @@ import (
 // Trials are all faults of this package, in the order of their ids.
 func Trials() []trial.Trial {
 	var all []trial.Trial
-	for _, of := range []func() []trial.Trial{deathBeforeTheFirstByte} {
+	for _, of := range []func() []trial.Trial{deathBeforeTheFirstByte, deathWithinStreams, frozenWorker} {
 		all = append(all, of()...)
 	}
 	return all
