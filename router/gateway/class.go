@@ -1,16 +1,21 @@
 package gateway
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"math"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ringfleet/ringfleet/api/telemetry"
 )
 
 const (
-	// mostTenant bounds a tenant's name, in bytes.
+	// mostTenant bounds a tenant's name, in bytes; digested begins one that stands for another.
 	mostTenant = 128
+	digested   = "sha256:"
 	// reply is how long before a client gives up it is told that its request still waits.
 	reply = time.Second
 	// mostTimeout bounds what a client says that it waits.
@@ -24,8 +29,7 @@ func (x *exchange) classify(s *State, c *Call) error {
 		if name := x.r.Header.Get(telemetry.HeaderTier); name != "" {
 			c.Tier = name
 		}
-		c.Tenant = x.r.Header.Get(telemetry.HeaderTenant)
-		c.Tenant = c.Tenant[:min(len(c.Tenant), mostTenant)]
+		c.Tenant = tenant(x.r.Header.Get(telemetry.HeaderTenant))
 	}
 	if s.settings.Isolate && c.Tenant != "" {
 		c.Salt = c.Tenant
@@ -46,6 +50,16 @@ func (x *exchange) classify(s *State, c *Call) error {
 		c.Deadline = x.began.Add(max(patience-reply, patience/2))
 	}
 	return nil
+}
+
+// tenant is what a tenant of that name is known by, of at most mostTenant bytes: no two names come to the same. A name that
+// is too long, or that no worker could be told because it isn't UTF-8, becomes its digest, as does one that looks like a digest.
+func tenant(name string) string {
+	if len(name) <= mostTenant && utf8.ValidString(name) && !strings.HasPrefix(name, digested) {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return digested + hex.EncodeToString(sum[:])
 }
 
 // patience is how long the client waits; 0 when it doesn't say.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/utils/clock"
 
@@ -29,7 +30,7 @@ func TestHeadersSayWhoseARequestIsWhereTheyAreTrusted(t *testing.T) {
 		"trusted":         {true, "gold", "acme", Call{Tier: "gold", Tenant: "acme", Priority: 9}},
 		"trusted, absent": {true, "", "", Call{Tier: "free", Priority: -1}},
 		"not trusted":     {false, "gold", "acme", Call{Tier: "free", Priority: -1}},
-		"a long name":     {true, "gold", strings.Repeat("x", 500), Call{Tier: "gold", Tenant: strings.Repeat("x", mostTenant), Priority: 9}},
+		"a long name":     {true, "gold", strings.Repeat("x", mostTenant), Call{Tier: "gold", Tenant: strings.Repeat("x", mostTenant), Priority: 9}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := tiered(c.trust)
@@ -57,6 +58,29 @@ func TestTenantsThatAreIsolatedShareNeitherCacheNorKey(t *testing.T) {
 	}
 	if string(a.Key) == string(b.Key) || string(a.Key) == string(none.Key) {
 		t.Error("two tenants have one key")
+	}
+}
+
+func TestTenantsOfDifferentNamesAreDifferentTenantsHoweverTheirNamesAre(t *testing.T) {
+	r := tiered(true)
+	s := *r.state.Load()
+	s.settings.Isolate = true
+	r.SetState(&s)
+	long := strings.Repeat("x", mostTenant)
+	names := []string{long, long + "a", long + "b", "\xff", "\xfe", "sha256:", tenant(long + "a")}
+	salts := map[string]string{}
+	for i, name := range names {
+		if w := r.do("POST", pathChat, ask, telemetry.HeaderTenant, name, telemetry.HeaderSession, "one"); w.Code != 200 {
+			t.Fatalf("%q: %d %s", name, w.Code, w.Body)
+		}
+		c := r.script.calls[i]
+		if other, taken := salts[c.Salt]; taken || c.Salt == "" || c.Salt != c.Tenant {
+			t.Errorf("%q has tenant %q and salt %q, which %q has too", name, c.Tenant, c.Salt, other)
+		}
+		if len(c.Salt) > mostTenant || !utf8.ValidString(c.Salt) {
+			t.Errorf("%q has the salt %q, which no worker can be told", name, c.Salt)
+		}
+		salts[c.Salt] = name
 	}
 }
 
