@@ -105,7 +105,7 @@ type failure struct {
 	idle    bool    // it did no work
 	outcome Outcome // what is told of the instance
 	broken  bool    // with many other calls, maybe
-	gone    verdict // of an instance that was at work: died, or undecided; lives where nothing says that it may be gone
+	gone    verdict // of an instance that was at work: died, answered or undecided; lives where nothing says that it may be gone
 }
 
 // kind names the error without what the worker said.
@@ -143,7 +143,7 @@ var (
 	unheard = failure{again: always, suspect: true, gone: died} // its heartbeats have ended, and are known to
 	cut     = failure{again: always, suspect: true, outcome: Failed, broken: true}
 	odd     = failure{again: always, outcome: Failed}
-	failing = failure{again: paid, outcome: Failed}
+	failing = failure{again: paid, outcome: Failed, gone: answered}
 	wrong   = failure{outcome: Failed, gone: lives}
 	nothing = failure{gone: lives}
 )

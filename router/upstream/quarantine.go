@@ -12,14 +12,17 @@ import (
 
 // A request that was at work on two workers when these died is not run for a while.
 const (
-	// deadly is how many deaths of different instances it takes.
+	// deadly is how many incidents it takes. Instances that died while the request was at work on all of them are one: what
+	// takes many workers at the same time, such as the loss of a node, finds a popular request on each.
 	deadly = 2
+	// maxDeaths is how many deaths are remembered of one request.
+	maxDeaths = 8
 	// quarantineTime is how long such a request is refused after the last of them, and how long one death counts.
 	quarantineTime = 10 * time.Minute
 	// proofTime is how long after its end a lost call may turn out to have been a death. Heartbeats tell within 3.5 s by
 	// default. Until then it counts as one.
 	proofTime = 15 * time.Second
-	// maxSuspicions is how many requests are remembered, about 100 bytes each.
+	// maxSuspicions is how many requests are remembered, 100 to 900 bytes each.
 	maxSuspicions = 4096
 )
 
@@ -33,6 +36,8 @@ const (
 	died
 	// lives: it drains or was deleted, so that nothing is the request's doing.
 	lives
+	// answered: the worker has said that its engine failed. That is no death, unless its instance turns out to be another.
+	answered
 )
 
 // quarantine remembers which requests were at work on workers that died, by their hash. A broken connection alone proves
@@ -44,7 +49,7 @@ type quarantine struct {
 
 // suspicion is what one request did.
 type suspicion struct {
-	deaths []death // of different instances, at most deadly, oldest first
+	deaths []death // of different instances, at most maxDeaths, oldest first
 	until  time.Time
 	killed []string // the pods for whose deaths it is refused until then
 }
@@ -52,20 +57,36 @@ type suspicion struct {
 // death is one lost instance.
 type death struct {
 	pod, instance string
-	at            time.Time
+	began, at     time.Time // when the request came there, and when it was lost
 	proven        bool
+	answered      bool // by an error of its own
 }
 
-// counts reports whether d speaks against its request at now.
-func (d death) counts(now time.Time) bool {
+// matters reports whether d speaks against its request at now, or may yet turn out to.
+func (d death) matters(now time.Time) bool {
 	if d.proven {
 		return now.Before(d.at.Add(quarantineTime))
 	}
 	return now.Before(d.at.Add(proofTime))
 }
 
-// lost says that an instance was lost with the request at now, and what is known about it already.
-func (q *quarantine) lost(hash uint64, pod, instance string, v verdict, now time.Time) {
+// counts reports whether d speaks against its request at now.
+func (d death) counts(now time.Time) bool { return d.matters(now) && (d.proven || !d.answered) }
+
+// incidents is how many times the request has met death, of the deaths that are counted, oldest first: one that it came to
+// after it was known to be lost elsewhere is another incident.
+func (s *suspicion) incidents(counted func(death) bool) (n int, last time.Time) {
+	for _, d := range s.deaths {
+		if counted(d) && (n == 0 || !d.began.Before(last)) {
+			n, last = n+1, d.at
+		}
+	}
+	return n, last
+}
+
+// lost says that an instance was lost at now with the request, which was there since began, and what is known about it
+// already.
+func (q *quarantine) lost(hash uint64, pod, instance string, v verdict, began, now time.Time) {
 	if v == lives {
 		return
 	}
@@ -75,32 +96,31 @@ func (q *quarantine) lost(hash uint64, pod, instance string, v verdict, now time
 		s = &suspicion{}
 		q.requests[hash] = s
 	}
-	s.deaths = slices.DeleteFunc(s.deaths, func(d death) bool { return !d.counts(now) })
+	s.deaths = slices.DeleteFunc(s.deaths, func(d death) bool { return !d.matters(now) })
 	if i := slices.IndexFunc(s.deaths, func(d death) bool { return d.pod == pod && d.instance == instance }); i >= 0 {
 		s.deaths[i].proven = s.deaths[i].proven || v == died
+		s.deaths[i].answered = s.deaths[i].answered && v == answered
 	} else {
-		s.deaths = append(s.deaths, death{pod, instance, now, v == died})
-		s.deaths = s.deaths[max(len(s.deaths)-deadly, 0):]
+		if len(s.deaths) == maxDeaths { // the oldest and the latest tell incidents apart
+			s.deaths = slices.Delete(s.deaths, 1, 2)
+		}
+		s.deaths = append(s.deaths, death{pod: pod, instance: instance, began: began, at: now, proven: v == died, answered: v == answered})
 	}
 	s.judge()
 }
 
 // judge begins the time of refusal when there are enough deaths that are proven.
 func (s *suspicion) judge() {
-	var last time.Time
-	n := 0
-	for _, d := range s.deaths {
-		if d.proven {
-			n++
-			last = d.at
-		}
-	}
+	proven := func(d death) bool { return d.proven }
+	n, last := s.incidents(proven)
 	if n < deadly {
 		return
 	}
 	s.until, s.killed = last.Add(quarantineTime), nil
 	for _, d := range s.deaths {
-		s.killed = append(s.killed, d.pod)
+		if proven(d) {
+			s.killed = append(s.killed, d.pod)
+		}
 	}
 }
 
@@ -118,7 +138,7 @@ func (q *quarantine) settle(now time.Time, know func(pod, instance string) verdi
 	for hash, s := range q.requests {
 		s.revoke(know)
 		s.deaths = slices.DeleteFunc(s.deaths, func(d death) bool {
-			return !d.counts(now) || !d.proven && know(d.pod, d.instance) == lives
+			return !d.matters(now) || !d.proven && know(d.pod, d.instance) == lives
 		})
 		for i := range s.deaths {
 			d := &s.deaths[i]
@@ -138,13 +158,11 @@ func (q *quarantine) refuses(hash uint64, now time.Time) (pods []string, until t
 	if s == nil {
 		return nil, until, false
 	}
-	n := 0
 	for _, d := range s.deaths {
-		pods = append(pods, d.pod)
 		if !d.counts(now) {
 			continue
 		}
-		n++
+		pods = append(pods, d.pod)
 		if end := d.at.Add(proofTime); !d.proven && (until.IsZero() || end.Before(until)) {
 			until = end
 		}
@@ -152,6 +170,7 @@ func (q *quarantine) refuses(hash uint64, now time.Time) (pods []string, until t
 	if now.Before(s.until) {
 		return s.killed, s.until, true
 	}
+	n, _ := s.incidents(func(d death) bool { return d.counts(now) })
 	return pods, until, n >= deadly
 }
 
@@ -170,7 +189,7 @@ func (q *quarantine) makeRoom(now time.Time) {
 	}
 	var all []known
 	for hash, s := range q.requests {
-		if !now.Before(s.until) && !slices.ContainsFunc(s.deaths, func(d death) bool { return d.counts(now) }) {
+		if !now.Before(s.until) && !slices.ContainsFunc(s.deaths, func(d death) bool { return d.matters(now) }) {
 			delete(q.requests, hash)
 			continue
 		}

@@ -17,13 +17,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/router/placement"
 )
 
 var update = flag.Bool("update", false, "rewrite transcripts")
 
 // TestQuarantineTranscripts plays, one a line: a time, and
 //
-//	lost REQUEST INSTANCE [died|lives]   an instance was lost with a request
+//	lost REQUEST INSTANCE [died|lives|answered] [since TIME]
+//	                                     an instance was lost with a request, which has just come there, or at that time
 //	know INSTANCE died|lives             what is known of an instance from now on
 //	settle                               what is known is looked at
 //	finished REQUEST                     an answer came to its finish
@@ -44,7 +46,7 @@ func TestQuarantineTranscripts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				fmt.Fprintf(&b, "%-7s %-24s %s\n", w[0], strings.Join(w[1:], " "), quarantineStep(t, &q, known, time.Unix(1e9, 0).Add(at), w[1:]))
+				fmt.Fprintf(&b, "%-7s %-28s %s\n", w[0], strings.Join(w[1:], " "), quarantineStep(t, &q, known, time.Unix(1e9, 0).Add(at), w[1:]))
 			}
 			return b.String()
 		})
@@ -52,15 +54,23 @@ func TestQuarantineTranscripts(t *testing.T) {
 }
 
 func quarantineStep(t *testing.T, q *quarantine, known map[string]verdict, now time.Time, w []string) string {
-	verdicts := map[string]verdict{"died": died, "lives": lives}
+	verdicts := map[string]verdict{"died": died, "lives": lives, "answered": answered}
 	hash := uint64(len(w[len(w)-1])) // only ask and finished, whose last word is the request
 	switch w[0] {
 	case "lost":
+		began := now
+		if i := slices.Index(w, "since"); i > 0 {
+			ago, err := time.ParseDuration(w[i+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			began = time.Unix(1e9, 0).Add(ago)
+		}
 		v := undecided
 		if len(w) > 3 {
 			v = verdicts[w[3]]
 		}
-		q.lost(uint64(len(w[1])), w[2], w[2], v, now)
+		q.lost(uint64(len(w[1])), w[2], w[2], v, began, now)
 	case "know":
 		known[w[1]] = verdicts[w[2]]
 	case "settle":
@@ -82,7 +92,7 @@ func quarantineStep(t *testing.T, q *quarantine, known map[string]verdict, now t
 func TestTheTableOfSuspicionsIsBounded(t *testing.T) {
 	q, now := quarantine{requests: map[uint64]*suspicion{}}, time.Unix(1e9, 0)
 	for i := range uint64(3 * maxSuspicions) {
-		q.lost(i, "a", "a", died, now.Add(time.Duration(i)*time.Millisecond))
+		q.lost(i, "a", "a", died, now, now.Add(time.Duration(i)*time.Millisecond))
 		if len(q.requests) > maxSuspicions {
 			t.Fatalf("%d are remembered, at most %d may be", len(q.requests), maxSuspicions)
 		}
@@ -267,7 +277,7 @@ func TestOnlyDeathsCount(t *testing.T) {
 			f.sync(func(_ int, w *Worker) { w.Draining, w.Lost = true, true })
 		}, false},
 		"their pods were deleted": {unavailable, func(f *fleet) { f.Sync(nil) }, false},
-		"their engines failed":    {answer(status.Error(codes.Internal, "x"), accepted()), func(f *fleet) { f.clock.Step(proofTime) }, false},
+		"their engines failed":    {answer(status.Error(codes.Internal, "x"), accepted()), func(*fleet) {}, false},
 		"their engines failed and are others now": {answer(status.Error(codes.Internal, "x"), accepted()), func(f *fleet) {
 			f.sync(func(_ int, w *Worker) { w.Instance += "-new" })
 		}, true},
@@ -292,6 +302,91 @@ func TestOnlyDeathsCount(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// TestCopiesOfARequestWhoseWorkersDieTogetherAreNotItsDoing has two clients ask the same of two workers whose node is lost, and
+// a third one while these two are tried again.
+func TestCopiesOfARequestWhoseWorkersDieTogetherAreNotItsDoing(t *testing.T) {
+	f := newFleet(t, 3, stay(accepted()))
+	f.lose()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 2)
+	for i := range 2 {
+		r := request()
+		if i == 1 {
+			r.Place.Exclude = []placement.Process{{Pod: f.workers[0].Pod}}
+		}
+		go func() { ended <- f.run(ctx, r) }()
+		eventually(t, "asked", func() bool { return len(f.workers[i].seen()) == 1 })
+	}
+	f.clock.Step(time.Second)
+	f.workers[0].InRing, f.workers[1].InRing = false, false
+	f.publish(f.clock.Now())
+	f.lose(0, 1)
+	eventually(t, "both are tried again", func() bool { return len(f.workers[2].seen()) == 2 })
+	f.workers[2].mu.Lock()
+	f.workers[2].script = whole
+	f.workers[2].mu.Unlock()
+	r := request()
+	r.Place.Exclude = []placement.Process{{Pod: f.workers[0].Pod}, {Pod: f.workers[1].Pod}}
+	if err := f.run(t.Context(), r); err != nil {
+		t.Errorf("a third copy gets %v", err)
+	}
+	cancel()
+	<-ended
+	<-ended
+}
+
+// TestARequestThatKillsAmongOthersKillsTwo has others on each worker, which go on where theirs is lost.
+func TestARequestThatKillsAmongOthersKillsTwo(t *testing.T) {
+	f := newFleet(t, 4, whole)
+	poison(f, func(_ int, w *Worker) { w.Lost = true })
+	for _, w := range f.workers {
+		kill := w.script
+		w.script = func(r *workerv1.GenerateRequest, o out) error {
+			if r.GetMinTokens() == 0 {
+				return kill(r, o)
+			}
+			return stay(accepted())(r, o)
+		}
+	}
+	f.lose()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 4)
+	for i := range 4 {
+		r := request()
+		r.Proto.MinTokens = uint32(i + 1)
+		for _, w := range f.workers[:i] {
+			r.Place.Exclude = append(r.Place.Exclude, placement.Process{Pod: w.Pod})
+		}
+		go func() { ended <- f.run(ctx, r) }()
+		eventually(t, "asked", func() bool { return len(f.workers[i].seen()) == 1 })
+	}
+	f.clock.Step(time.Second)
+	if err := f.run(t.Context(), request()); !errors.Is(err, ErrLost) {
+		t.Fatalf("got %v", err)
+	}
+	for range 3 {
+		if err := f.run(t.Context(), request()); !errors.Is(err, ErrQuarantined) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	killed := 0
+	for _, w := range f.workers {
+		for _, r := range w.seen() {
+			if r.GetMinTokens() == 0 {
+				killed++
+			}
+		}
+	}
+	if killed != 2 {
+		t.Errorf("it ran on %d workers", killed)
+	}
+	cancel()
+	for range 4 {
+		<-ended
 	}
 }
 
@@ -324,8 +419,8 @@ func TestAFinishAcquits(t *testing.T) {
 func TestWorkersThatWereCutOffAndAreHeardAgainDidNotDie(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	q := quarantine{requests: map[uint64]*suspicion{}}
-	q.lost(7, "a", "a1", died, now)
-	q.lost(7, "b", "b1", died, now.Add(time.Second))
+	q.lost(7, "a", "a1", died, now, now)
+	q.lost(7, "b", "b1", died, now, now.Add(time.Second))
 	if _, _, yes := q.refuses(7, now.Add(2*time.Second)); !yes {
 		t.Fatal("a request that was lost with two workers is run")
 	}
@@ -348,10 +443,10 @@ func TestARefusalNamesTheWorkersThatDiedWhateverComesAfterwards(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	q := quarantine{requests: map[uint64]*suspicion{}}
 	for _, pod := range []string{"a", "b"} {
-		q.lost(7, pod, pod, died, now)
+		q.lost(7, pod, pod, died, now, now)
 	}
 	for _, pod := range []string{"c", "d"} { // of requests like it that ran at the same time; nothing comes of these
-		q.lost(7, pod, pod, undecided, now.Add(time.Second))
+		q.lost(7, pod, pod, undecided, now, now.Add(time.Second))
 	}
 	later := now.Add(time.Second + proofTime)
 	q.settle(later, func(pod, _ string) verdict {

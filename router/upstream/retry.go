@@ -189,10 +189,10 @@ func (c *Client) bury(q *search, s *seat, f failure) {
 	hash, now := c.hash(q), c.options.Clock.Now()
 	c.mu.Lock()
 	v := f.gone
-	if v == undecided {
-		v = c.verdict(s.worker.Pod, s.worker.Instance)
+	if known := c.verdict(s.worker.Pod, s.worker.Instance); v == undecided || v == answered && known != undecided {
+		v = known
 	}
-	c.suspects.lost(hash, s.worker.Pod, s.worker.Instance, v, now)
+	c.suspects.lost(hash, s.worker.Pod, s.worker.Instance, v, s.began, now)
 	c.mu.Unlock()
 }
 
