@@ -139,7 +139,7 @@ var (
 	busy    = failure{idle: true, gone: lives}
 	lacking = failure{again: always, without: true, idle: true, gone: lives}
 	late    = failure{outcome: NoFirstByte, gone: lives}
-	stalled = failure{outcome: Failed, gone: lives}
+	stalled = failure{again: always, outcome: Failed, gone: lives}
 	unheard = failure{again: always, suspect: true, gone: died} // its heartbeats have ended, and are known to
 	cut     = failure{again: always, suspect: true, outcome: Failed, broken: true}
 	odd     = failure{again: always, outcome: Failed}

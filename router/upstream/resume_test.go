@@ -576,6 +576,70 @@ func TestWorkersThatStartAgainAndAgainEndAnAnswerInTime(t *testing.T) {
 	}
 }
 
+// hangs makes workers stop after their second token without an end, and returns what collect is to be given: it lets time pass
+// once the answer stands still.
+func (f *fleet) hangs(t *testing.T, s func() *Stream, which ...int) func(n int) {
+	tokenwise(f, story)
+	for _, i := range which {
+		f.workers[i].script = func(r *workerv1.GenerateRequest, o out) error {
+			stop := len(r.GetResumeTokens()) + 2
+			return story.play(r, o, func(n int) error {
+				if n == stop {
+					<-o.Context().Done()
+					return o.Context().Err()
+				}
+				return nil
+			})
+		}
+	}
+	return func(n int) {
+		if n%2 != 0 || n > 2*len(which) {
+			return
+		}
+		at := s().at
+		go func() {
+			eventually(t, "waiting", func() bool { return at.patience.waiting.Load() > 0 && f.clock.HasWaiters() })
+			f.clock.Step(time.Minute)
+		}()
+	}
+}
+
+func TestAnAnswerThatStandsStillGoesOnElsewhereOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		hang     []int
+		text     string
+		want     error
+		outcomes []string
+	}{
+		"the first worker hangs": {[]int{0}, "abcdef", nil, []string{" failed", " good"}},
+		"two of them hang":       {[]int{0, 1}, "abcd", ErrIdle, []string{" failed", " failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 3, whole)
+			var s *Stream
+			step := f.hangs(t, func() *Stream { return s }, c.hang...)
+			var err error
+			if s, err = f.Generate(t.Context(), story.request()); err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			got, err := collect(s, step)
+			if got.text != c.text || !errors.Is(err, c.want) || s.Resumes() != 1 || len(f.workers[2].seen()) != 0 {
+				t.Errorf("got %+v, %v after %d resumes", got, err, s.Resumes())
+			}
+			if f.workers[0].ended(t) == nil {
+				t.Error("the first worker's call goes on")
+			}
+			for i := range c.outcomes {
+				c.outcomes[i] = f.workers[i].Pod + c.outcomes[i]
+			}
+			if !slices.Equal(f.outcomes, c.outcomes) {
+				t.Errorf("told of %q, want %q", f.outcomes, c.outcomes)
+			}
+		})
+	}
+}
+
 func TestAClientThatGoesAwayWhileItsAnswerMovesEndsIt(t *testing.T) {
 	f := newFleet(t, 2, whole)
 	tokenwise(f, story, 0)

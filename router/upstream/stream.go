@@ -20,6 +20,9 @@ var ErrAgain = errors.New("the answer begins again on another worker")
 // answer that lasts longer than they wait.
 const mostMoves = 8
 
+// mostStalls is at how many workers an answer may stand still. The second one ends it: its client has waited twice by then.
+const mostStalls = 2
+
 // Request is one request of a client. Nothing in it may change before its Stream is closed.
 type Request struct {
 	// Place is what a worker is chosen by.
@@ -62,6 +65,7 @@ type Stream struct {
 	at      *attempt // the present call, or the last one
 	prompt  uint32   // tokens, as the first worker counted them; 0: it did not
 	moves   int      // how often it left a worker
+	stalls  int      // how often because it stood still there
 	resumes int      // how often it went on at another
 	failed  error    // what Next returns from now on
 }
@@ -148,7 +152,10 @@ func (s *Stream) move(err error) error {
 	f := s.at.ending().judge(err)
 	s.at.end()
 	defer s.client.repay(&s.search)
-	if !s.client.account(&s.search, &s.at.seat, f) || s.moves >= mostMoves {
+	if errors.Is(f.err, ErrIdle) {
+		s.stalls++
+	}
+	if !s.client.account(&s.search, &s.at.seat, f) || s.moves >= mostMoves || s.stalls >= mostStalls {
 		return f.err
 	}
 	s.moves++
