@@ -48,6 +48,7 @@ type Client struct {
 	Router, URL string
 	Log         *history.Log
 	http        *http.Client
+	met         func(*http.Response) string // nil: always the same router
 }
 
 // New returns a client of a router. It keeps connections, as many as it needs.
@@ -55,6 +56,11 @@ func New(router, url string, log *history.Log) *Client {
 	return &Client{Router: router, URL: url, Log: log, http: &http.Client{Transport: &http.Transport{
 		MaxIdleConns: 1 << 16, MaxIdleConnsPerHost: 1 << 16, IdleConnTimeout: time.Minute, DisableCompression: true,
 	}}}
+}
+
+// Over returns a client whose requests t brings to one of several routers. Met tells by a response which one that was.
+func Over(t http.RoundTripper, met func(*http.Response) string, url string, log *history.Log) *Client {
+	return &Client{URL: url, Log: log, http: &http.Client{Transport: t}, met: met}
 }
 
 // Close closes the connections that no request uses.
@@ -154,6 +160,9 @@ func (c *Client) ask(ctx context.Context, q *Request, r *history.Client) error {
 		return err
 	}
 	defer a.Body.Close() //nolint:errcheck // it was read, or is to be cut
+	if c.met != nil {
+		r.Router = c.met(a)
+	}
 	r.Status, r.Worker = a.StatusCode, a.Header.Get(telemetry.HeaderWorker)
 	r.RetryAfter, _ = strconv.Atoi(a.Header.Get("Retry-After"))
 	if q.Began != nil {

@@ -34,7 +34,7 @@ func goneClients() []trial.Trial {
 		Most: 4 * time.Minute,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			r.Foreign()
-			w, err := seated(ctx, r, "worker-0", seats, engine.Plan{First: long})
+			w, err := seated(ctx, r, "worker-0", seats, engine.Plan{First: long, Blind: true})
 			if err != nil {
 				return nil, err
 			}
@@ -45,8 +45,8 @@ func goneClients() []trial.Trial {
 
 // seated starts a worker whose engine does not tell of its KV cache, so that routers count its seats.
 func seated(ctx context.Context, r *rig.Rig, pod string, seats int, p engine.Plan) (*rig.Worker, error) {
-	w, err := r.NewWorker(ctx, rig.Place{Pod: pod, Model: r.Model, Plan: p,
-		Flags: []string{"--engine-kind=SGLang", fmt.Sprintf("--max-sequences=%d", seats)}})
+	p.Blind = true
+	w, err := r.NewWorker(ctx, rig.Place{Pod: pod, Model: r.Model, Plan: p, Flags: []string{fmt.Sprintf("--max-sequences=%d", seats)}})
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func (l *leaving) run(ctx context.Context, times int) ([]bench.Figure, error) {
 	running := func(ctx context.Context, _ []*conn) error { return l.running(ctx, together) }
 	var figures []bench.Figure
 	for _, s := range []stage{
-		{"before the first byte", engine.Plan{First: long}, running},
-		{"in the middle", engine.Plan{Between: long}, firstOf},
+		{"before the first byte", engine.Plan{First: long, Blind: true}, running},
+		{"in the middle", engine.Plan{Between: long, Blind: true}, firstOf},
 	} {
 		got, err := l.atWorker(ctx, s, times)
 		if err != nil {
@@ -221,7 +221,7 @@ func (l *leaving) aborts(ids []string) (took trial.Series, lost int, err error) 
 
 // inQueue lets clients go whose requests wait in the router. The seats are taken by others, whose requests stay.
 func (l *leaving) inQueue(ctx context.Context, times int) (figures []bench.Figure, err error) {
-	if err := l.w.Engine.Set(ctx, engine.Plan{First: long}); err != nil {
+	if err := l.w.Engine.Set(ctx, engine.Plan{First: long, Blind: true}); err != nil {
 		return nil, err
 	}
 	_, inside, err := l.open(ctx, seats)

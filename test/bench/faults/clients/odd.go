@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ func chatWith(members string) string {
 func odd() []struct{ name, body, param string } {
 	var keys strings.Builder
 	for i := range 1_000_000 {
-		fmt.Fprintf(&keys, `,"%d":0`, i)
+		fmt.Fprintf(&keys, `,"%s":0`, strconv.FormatInt(int64(i), 36))
 	}
 	const deep = 10_000
 	return []struct{ name, body, param string }{

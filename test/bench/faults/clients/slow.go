@@ -3,8 +3,8 @@ package clients
 import (
 	"context"
 	"fmt"
+	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
@@ -180,38 +180,53 @@ func sendHeads(ctx context.Context, r *rig.Rig, n int) (trial.Series, error) {
 	var mu sync.Mutex // guards lived
 	var lived trial.Series
 	var group sync.WaitGroup
-	var bad atomic.Pointer[error]
 	for range n {
 		c, err := dial(ctx, address(r.Routers[0]), 0)
 		if err != nil {
 			return nil, err
 		}
 		group.Go(func() {
-			defer c.Close() //nolint:errcheck // it has ended, or lives too long
-			began := time.Now()
-			for i := 0; time.Since(began) < most; i++ {
-				if _, err := c.Write([]byte(text[i : i+1])); err != nil {
-					break
-				}
-				_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
-				if _, err := c.in.ReadByte(); err != nil && !isTimeout(err) {
-					mu.Lock()
-					lived.Took(time.Since(began))
-					mu.Unlock()
-					return
-				}
-			}
-			if ctx.Err() != nil {
-				err := context.Cause(ctx)
-				bad.Store(&err)
+			if d, ended := oneByOne(ctx, c, text, most); ended {
+				mu.Lock()
+				defer mu.Unlock()
+				lived.Took(d)
 			}
 		})
 	}
 	group.Wait()
-	if e := bad.Load(); e != nil {
-		return nil, *e
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
 	}
 	return lived, nil
+}
+
+// oneByOne sends a byte each 10 seconds, and returns how long it took until the router ended the connection, if it did.
+func oneByOne(ctx context.Context, c *conn, text string, most time.Duration) (time.Duration, bool) {
+	began := time.Now()
+	stop := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		for i := range text {
+			if _, err := c.Write([]byte(text[i : i+1])); err != nil {
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer group.Wait()
+	defer close(stop)
+	defer c.Close() //nolint:errcheck // it has ended, or lives too long
+	_ = c.SetReadDeadline(began.Add(most))
+	_, err := io.Copy(io.Discard, c.in)
+	return time.Since(began), !isTimeout(err)
 }
 
 // slowBodies is F74.

@@ -22,6 +22,7 @@ import (
 	"github.com/ringfleet/ringfleet/hack/image/repo"
 	"github.com/ringfleet/ringfleet/test/bench"
 	"github.com/ringfleet/ringfleet/test/bench/faults/clients"
+	"github.com/ringfleet/ringfleet/test/bench/faults/life"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
 	"github.com/ringfleet/ringfleet/test/bench/faults/worker"
@@ -31,7 +32,7 @@ import (
 
 // trials are all faults, in the order of their ids.
 func trials() []trial.Trial {
-	all := slices.Concat(worker.Trials(), clients.Trials())
+	all := slices.Concat(worker.Trials(), clients.Trials(), life.Trials())
 	slices.SortStableFunc(all, func(a, b trial.Trial) int { return strings.Compare(a.ID, b.ID) })
 	return all
 }

@@ -22,6 +22,8 @@ type Plan struct {
 	Slow    int           `json:"slow,omitempty"`
 	// Frozen sends no word, and keeps every connection open.
 	Frozen bool `json:"frozen,omitempty"`
+	// Blind: its metrics tell nothing of its KV cache.
+	Blind bool `json:"blind,omitempty"`
 	// DieAfter ends the process when it has sent so many words of one answer; 0 never does.
 	DieAfter int `json:"dieAfter,omitempty"`
 	// Poison kills the processes of Victims, and this one, when it is in a prompt.

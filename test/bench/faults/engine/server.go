@@ -120,15 +120,16 @@ const context32 = 1 << 20
 // metrics are vLLM's, as far as they are read.
 func (e *Engine) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.mu.Lock()
-	running, words := len(e.running), e.words
+	running, words, blind := len(e.running), e.words, e.plan.Blind
 	e.mu.Unlock()
+	if !blind {
+		_, _ = fmt.Fprintf(w, "vllm:kv_cache_usage_perc %g\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"65536\"} 1\n", float64(running)/65536)
+	}
 	_, _ = fmt.Fprintf(w, `vllm:num_requests_running %d
 vllm:num_requests_waiting 0
-vllm:kv_cache_usage_perc %g
 vllm:generation_tokens_total %d
-vllm:cache_config_info{block_size="16",num_gpu_blocks="65536"} 1
 process_start_time_seconds %d
-`, running, float64(running)/65536, words, e.started.Unix())
+`, running, words, e.started.Unix())
 }
 
 // Serve runs an engine in this process until ctx ends.

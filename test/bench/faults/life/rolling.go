@@ -1,0 +1,182 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
+	"github.com/ringfleet/ringfleet/test/bench/faults/history"
+	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
+	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
+)
+
+const (
+	// A stream has so many words at this pace: 8 seconds, where a router waits 3 until it takes no more requests.
+	streamWords = 81
+	pace        = 100 * time.Millisecond
+	settle      = 3 * time.Second
+)
+
+// three routers and what they need.
+var three = rig.Spec{Routers: 3, Workers: 2, Plan: engine.Plan{Between: pace}, Settle: settle, Drain: 2 * time.Minute}
+
+// rollingRestart is F20.
+func rollingRestart() []trial.Trial {
+	return []trial.Trial{{
+		ID: "F20", Says: "three routers are rolled, one after the other, under streams of 8 s and short requests", Times: 3,
+		Most: 6 * time.Minute, Spec: three,
+		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
+			r.Foreign()
+			probing, stop := context.WithCancel(ctx)
+			defer stop()
+			s, err := open(probing, r)
+			if err != nil {
+				return nil, err
+			}
+			var unready, drained trial.Series
+			all, err := s.beside(ctx, streamWords, func() error {
+				if err := pause(ctx, 3*time.Second); err != nil {
+					return err
+				}
+				for range times {
+					for _, x := range r.Routers {
+						if err := roll(ctx, s, x, &unready, &drained); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			tellFailed(r, "F20", all)
+			streams := among(all, func(c *history.Client) bool { return c.Words == streamWords })
+			name := fmt.Sprintf("F20 %d rollings of 3 routers", times)
+			return []bench.Figure{
+				bench.AtLeast(name+", requests that were answered", share(all), "%", 100),
+				bench.AtLeast(name+", streams that came to their end", share(streams), "%", 100),
+				bench.Plain(name+", requests", float64(len(all)), ""),
+				bench.AtLeast(name+", answers that asked for another connection", float64(s.closing), "", 1),
+				bench.AtMost(name+", longest time from SIGTERM until the probe failed", unready.Max(), "s", settle.Seconds()),
+				bench.Plain(name+", longest drain", drained.Max(), "s"),
+			}, nil
+		},
+	}}
+}
+
+// roll ends a router as a Deployment does, and starts it anew.
+func roll(ctx context.Context, s *service, x *rig.Router, unready, drained *trial.Series) error {
+	began := time.Now()
+	if err := x.Term(); err != nil {
+		return err
+	}
+	err := rig.Until(ctx, 5*time.Millisecond, func(ctx context.Context) error {
+		if x.Ready(ctx) {
+			return errors.New(x.Name + " drains and is ready")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	unready.Took(time.Since(began))
+	select {
+	case <-x.Ended():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	drained.Took(time.Since(began))
+	if err := s.r.RestartRouter(ctx, x); err != nil {
+		return err
+	}
+	return rig.Until(ctx, 10*time.Millisecond, func(context.Context) error {
+		if !s.has(x) {
+			return errors.New(x.Name + " is not ready again")
+		}
+		return nil
+	})
+}
+
+// killedRouter is F21.
+func killedRouter() []trial.Trial {
+	return []trial.Trial{{
+		ID: "F21", Says: "kill -9 of one of three routers", Times: 3, Most: 4 * time.Minute, Spec: three,
+		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
+			r.Foreign()
+			probing, stop := context.WithCancel(ctx)
+			defer stop()
+			s, err := open(probing, r)
+			if err != nil {
+				return nil, err
+			}
+			k := killing{s: s}
+			for i := range times {
+				if err := k.one(ctx, r.Routers[i%len(r.Routers)]); err != nil {
+					return nil, err
+				}
+			}
+			return k.figures(times), nil
+		},
+	}}
+}
+
+// killing is what F21 sees.
+type killing struct {
+	s *service
+	// least are the shares that were answered of what began within 10 s of the kill, and after; elsewhere counts those that broke
+	// on another router; broken those that broke, and held what was in flight on the router.
+	during, after          trial.Series
+	elsewhere, broken, had float64
+}
+
+const recovery = 10 * time.Second
+
+func (k *killing) one(ctx context.Context, x *rig.Router) error {
+	var killed time.Time
+	all, err := k.s.beside(ctx, streamWords, func() error {
+		if err := pause(ctx, 6*time.Second); err != nil {
+			return err
+		}
+		f, err := x.Figures(ctx)
+		if err != nil {
+			return err
+		}
+		k.had += rig.Figure(f, "ringfleet_router_requests_in_flight", nil)
+		killed = time.Now()
+		x.Kill()
+		return pause(ctx, recovery+4*time.Second)
+	})
+	if err != nil {
+		return err
+	}
+	cut := killed.Add(recovery)
+	bad := among(all, func(c *history.Client) bool { return !well(c) })
+	tellFailed(k.s.r, "F21", among(bad, func(c *history.Client) bool { return c.Router != x.Name && c.Router != "" }))
+	k.broken += float64(len(among(bad, func(c *history.Client) bool { return c.Start.Before(killed) })))
+	k.elsewhere += float64(len(among(bad, func(c *history.Client) bool { return c.Router != x.Name && c.Router != "" })))
+	k.during.Add(share(among(all, func(c *history.Client) bool { return c.End.After(killed) && c.Start.Before(cut) })))
+	k.after.Add(share(among(all, func(c *history.Client) bool { return c.Start.After(cut) })))
+	if err := k.s.r.RestartRouter(ctx, x); err != nil {
+		return err
+	}
+	return rig.Until(ctx, 10*time.Millisecond, func(context.Context) error {
+		if !k.s.has(x) {
+			return errors.New(x.Name + " is not ready again")
+		}
+		return nil
+	})
+}
+
+func (k *killing) figures(times int) []bench.Figure {
+	name := fmt.Sprintf("F21 %d kills", times)
+	return []bench.Figure{
+		bench.AtLeast(name+", answered of what ran or began within 10 s", k.during.Quantile(0), "%", 90),
+		bench.AtLeast(name+", answered of what began later", k.after.Quantile(0), "%", 100),
+		bench.AtMost(name+", broken that ran at the kill", k.broken, "", k.had),
+		bench.AtMost(name+", broken on another router", k.elsewhere, "", 0),
+	}
+}
