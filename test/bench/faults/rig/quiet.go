@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/ringfleet/ringfleet/api/telemetry"
+	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 )
@@ -22,18 +24,40 @@ func quietOf(f map[string]*dto.MetricFamily) quiet {
 	return quiet{int(Figure(f, "go_goroutines", nil)), int(Figure(f, "process_open_fds", nil))}
 }
 
-// measureBefore remembers what a router holds before the fault.
-func (r *Rig) measureBefore(ctx context.Context) error {
+// Warm asks every worker something, so that all connections are there that stay, and remembers what the routers hold then. Its
+// requests are in the log, too.
+func (r *Rig) Warm(ctx context.Context, workers int) error {
+	for _, x := range r.Routers {
+		all := x.Client.Many(ctx, 12*workers, 2, func(i int) client.Request {
+			return client.Request{Model: r.Model.Name, Words: 1, Free: r.Spec.Llama, Stream: i%2 == 0, Prompt: "Number " + strconv.Itoa(i)}
+		})
+		for i := range all {
+			if all[i].Outcome() != history.Completed {
+				return fmt.Errorf("%s does not answer while all is well: %d %s %s", x.Name, all[i].Status, all[i].Code, all[i].Broken)
+			}
+		}
+	}
 	for _, x := range r.Routers {
 		x.Client.Close()
 		if _, err := x.Status(ctx); err != nil {
 			return err
 		}
-		f, err := x.Figures(ctx)
+		var now quiet
+		err := until(ctx, settle, 50*time.Millisecond, func(ctx context.Context) error {
+			last := now
+			f, err := x.Figures(ctx)
+			if err != nil {
+				return err
+			}
+			if now = quietOf(f); now != last {
+				return errNotQuiet
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		x.before = quietOf(f)
+		x.before = now
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func Start(ctx context.Context, shared Shared, s Spec) (*Rig, error) {
 	if err := r.InRing(ctx, r.Workers...); err != nil {
 		return r, err
 	}
-	return r, r.measureBefore(ctx)
+	return r, r.Warm(ctx, len(r.Workers))
 }
 
 // newRouter starts a router that knows nothing of the cluster yet.

@@ -18,7 +18,8 @@ import (
 // Trials are all faults of this package, in the order of their ids.
 func Trials() []trial.Trial {
 	var all []trial.Trial
-	for _, of := range []func() []trial.Trial{deathBeforeTheFirstByte, deathWithinStreams, frozenWorker} {
+	for _, of := range []func() []trial.Trial{deathBeforeTheFirstByte, deathWithinStreams, frozenWorker, partition, halfPartition, slowWorker, flapping, badEngines, notLoaded, anotherInstance,
+		anotherModel} {
 		all = append(all, of()...)
 	}
 	return all
