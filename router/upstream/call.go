@@ -35,6 +35,7 @@ type attempt struct {
 	started bool // the worker has accepted it
 	shown   bool // a piece that shows something is there
 	tokens  int  // in deltas
+	pieces  int  // deltas that show something
 	first   time.Time
 	result  placement.Result
 	over    bool
@@ -97,7 +98,12 @@ func (a *attempt) begin() error {
 // shows reports whether a client sees something of e, or its end.
 func shows(e *workerv1.GenerateResponse) bool {
 	d := e.GetDelta()
-	return d == nil || d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0 || len(d.GetLogprobs()) > 0
+	return d == nil || visible(d) || len(d.GetLogprobs()) > 0
+}
+
+// visible reports whether d is text, reasoning or a part of a call.
+func visible(d *workerv1.Delta) bool {
+	return d.GetText() != "" || d.GetReasoning() != "" || len(d.GetToolCalls()) > 0
 }
 
 // next returns the next piece, which stays as it is until the next call. It must not be called once a is done.
@@ -131,6 +137,9 @@ func (a *attempt) receive(e *event) (*workerv1.GenerateResponse, error) {
 		case *workerv1.GenerateResponse_Delta:
 			if n := len(x.Delta.GetTokens()); n > 0 || shows(&e.response) {
 				a.started = true
+				if visible(x.Delta) {
+					a.pieces++
+				}
 				a.count(n)
 				return &e.response, nil
 			}
@@ -192,7 +201,7 @@ func (a *attempt) end() {
 	a.cancel(nil)
 	a.client.release(&a.seat)
 	if !a.result.Answered || a.resumed { // the usage of an answer that went on counts what others made of it, too
-		a.result.CompletionTokens = uint32(a.tokens)
+		a.result.CompletionTokens = uint32(counted(a.tokens, a.pieces))
 	}
 	a.ticket.Ended(a.result, now)
 	a.measure(now)

@@ -11,7 +11,8 @@ const maxKept = 1 << 20
 
 // kept is all that was handed out of an answer with one choice.
 type kept struct {
-	tokens          []uint32
+	tokens          []uint32 // all, or none
+	pieces          int      // that show something
 	text, reasoning []byte
 	called          bool // a call of a tool has begun
 	full            bool // it was more than maxKept, and is forgotten
@@ -23,7 +24,12 @@ func (k *kept) add(d *workerv1.Delta) {
 		return
 	}
 	k.called = k.called || len(d.GetToolCalls()) > 0
-	k.tokens = append(k.tokens, d.GetTokens()...)
+	if k.pieces == 0 || len(k.tokens) > 0 { // else some were not named, and those that are named now are not all
+		k.tokens = append(k.tokens, d.GetTokens()...)
+	}
+	if visible(d) {
+		k.pieces++
+	}
 	k.text = append(k.text, d.GetText()...)
 	k.reasoning = append(k.reasoning, d.GetReasoning()...)
 	if 4*len(k.tokens)+len(k.text)+len(k.reasoning) > maxKept {
@@ -31,9 +37,28 @@ func (k *kept) add(d *workerv1.Delta) {
 	}
 }
 
-// put makes r go on after k.
+// made is how many tokens that is: those that were named or, of an engine that names none, about as many as there were pieces.
+func (k *kept) made() int { return counted(len(k.tokens), k.pieces) }
+
+// counted is how many tokens there are, of which so many were named, in so many pieces.
+func counted(tokens, pieces int) int {
+	if tokens == 0 {
+		return pieces
+	}
+	return tokens
+}
+
+// put makes r go on after k. A worker takes what is named off the tokens that it may make; what is not, it must be told.
 func (k *kept) put(r *workerv1.GenerateRequest) {
 	r.ResumeTokens, r.ResumeText, r.ResumeReasoning = k.tokens, string(k.text), string(k.reasoning)
+	if len(k.tokens) > 0 {
+		return
+	}
+	made := uint32(k.pieces)
+	r.MinTokens -= min(r.MinTokens, made)
+	if r.MaxTokens > 0 {
+		r.MaxTokens = max(r.MaxTokens, made+1) - made // 0 would be without limit
+	}
 }
 
 // bound says why no answer to r can go on at another worker, whatever comes of it; "" if it may. Choices would have to go on
@@ -65,14 +90,21 @@ func (k *kept) obstacle() string {
 }
 
 // joined is the usage of an answer that several workers made: u is what the last one says, prompt the length of the prompt
-// as the first one counted it, 0 where it did not, made how many tokens the others made, and own how many this one sent.
-// Engines that go on after an answer as if it were part of the prompt may count it there, and those that go on after its text
-// count that anew.
-func joined(u *workerv1.Usage, prompt uint32, made, own int) *workerv1.Usage {
+// as the first one counted it, 0 where it did not, made how many tokens the others made, whether they were named, and how many
+// own this one sent. Engines that go on after an answer as if it were part of the prompt may count it there, and those that go
+// on after its text count that anew. One that was told no tokens has the text in its prompt, and counts what it made itself.
+func joined(u *workerv1.Usage, prompt uint32, made int, named bool, own int) *workerv1.Usage {
 	out := &workerv1.Usage{PromptTokens: u.GetPromptTokens(), CompletionTokens: u.GetCompletionTokens(), CachedTokens: u.GetCachedTokens()}
-	if prompt > 0 {
+	switch {
+	case prompt > 0:
 		out.PromptTokens = prompt
-		out.CachedTokens = min(out.CachedTokens, prompt)
+	case !named:
+		out.PromptTokens -= min(out.PromptTokens, uint32(made))
+	}
+	out.CachedTokens = min(out.CachedTokens, out.PromptTokens)
+	if !named {
+		out.CompletionTokens = uint32(made) + max(out.CompletionTokens, uint32(own))
+		return out
 	}
 	if all := uint32(made + own); out.CompletionTokens < all {
 		if out.CompletionTokens <= uint32(own)+1 { // its own, and the one that ends the turn

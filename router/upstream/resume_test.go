@@ -30,7 +30,7 @@ var answers = map[string]*script{
 	"thinking first":                {pieces: []string{"hm", " so", "yes", "", "!"}, thinks: 2},
 	"nothing shown for a while":     {pieces: []string{"", "", "a", "", "", "b"}},
 	"an engine that does not count": {pieces: []string{"a", "b", "c", "d"}, uncounted: true},
-	"an engine without token ids":   {pieces: []string{"a", "b", "c", "d"}, byText: true, thinks: 1},
+	"an engine without token ids":   {pieces: []string{"a", "b", "c", "d"}, byText: true, uncounted: true, thinks: 1},
 }
 
 // dying is a first worker that ends in the middle, and a client that reads meanwhile.
@@ -687,22 +687,71 @@ func TestACallOfAToolGoesOnAfterItsTokens(t *testing.T) {
 	}
 }
 
+func TestAnAnswerWithoutTokenIdsMayMakeWhatIsLeftOfItsTokens(t *testing.T) {
+	for name, c := range map[string]struct{ most, least, pieces, wantMost, wantLeast uint32 }{
+		"some are left":           {10, 5, 2, 8, 3},
+		"none is left":            {2, 2, 2, 1, 0},
+		"more pieces than tokens": {2, 1, 3, 1, 0},
+		"there is no limit":       {0, 0, 2, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 2, answer(nil, accepted(), delta("z"), finish()))
+			events := []*workerv1.GenerateResponse{accepted()}
+			for range c.pieces {
+				events = append(events, delta("a"))
+			}
+			f.workers[0].script = answer(status.Error(codes.Unavailable, "gone"), events...)
+			r := story.request()
+			r.Proto.MaxTokens, r.Place.MaxTokens, r.Proto.MinTokens = c.most, c.most, c.least
+			s, err := f.Generate(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if _, err := collect(s, nil); err != nil {
+				t.Fatal(err)
+			}
+			if got := f.workers[1].seen()[0]; got.GetMaxTokens() != c.wantMost || got.GetMinTokens() != c.wantLeast || f.resumes[0].Tokens != int(c.pieces) {
+				t.Errorf("the second worker may make %d to %d, of %d; want %d to %d", got.GetMinTokens(), got.GetMaxTokens(), f.resumes[0].Tokens, c.wantLeast, c.wantMost)
+			}
+			if n := f.tickets[1].result.CompletionTokens; n != 1 {
+				t.Errorf("the second worker is thought to have made %d", n)
+			}
+		})
+	}
+}
+
+func TestTokensThatAreNamedOnlyInTheEndAreNotTakenForAll(t *testing.T) {
+	var k kept
+	k.add(&workerv1.Delta{Text: "a"})
+	k.add(&workerv1.Delta{Text: "b", Tokens: []uint32{7}})
+	var r workerv1.GenerateRequest
+	if k.put(&r); len(r.GetResumeTokens()) != 0 || r.GetResumeText() != "ab" || k.made() != 2 {
+		t.Errorf("it goes on after %v, %d tokens", &r, k.made())
+	}
+}
+
 func TestUsageOfAnAnswerThatMoved(t *testing.T) {
 	for name, c := range map[string]struct {
 		said         *workerv1.Usage
 		prompt       uint32
 		made, own    int
+		unnamed      bool
 		wantPrompt   uint32
 		want, cached uint32
 	}{
-		"an engine that counts":              {&workerv1.Usage{PromptTokens: 5, CompletionTokens: 10, CachedTokens: 4}, 5, 4, 6, 5, 10, 4},
-		"an engine that counts the end, too": {&workerv1.Usage{PromptTokens: 5, CompletionTokens: 11, CachedTokens: 4}, 5, 4, 6, 5, 11, 4},
-		"an engine that does not":            {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 6, CachedTokens: 9}, 5, 4, 6, 5, 10, 5},
-		"an engine that counts a text anew":  {&workerv1.Usage{PromptTokens: 5, CompletionTokens: 9, CachedTokens: 4}, 5, 4, 6, 5, 10, 4},
-		"a prompt that nobody counted":       {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 6}, 0, 4, 6, 9, 10, 0},
-		"no usage":                           {nil, 5, 4, 6, 5, 10, 0},
+		"an engine that counts":              {&workerv1.Usage{PromptTokens: 5, CompletionTokens: 10, CachedTokens: 4}, 5, 4, 6, false, 5, 10, 4},
+		"an engine that counts the end, too": {&workerv1.Usage{PromptTokens: 5, CompletionTokens: 11, CachedTokens: 4}, 5, 4, 6, false, 5, 11, 4},
+		"an engine that does not":            {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 6, CachedTokens: 9}, 5, 4, 6, false, 5, 10, 5},
+		"an engine that counts a text anew":  {&workerv1.Usage{PromptTokens: 5, CompletionTokens: 9, CachedTokens: 4}, 5, 4, 6, false, 5, 10, 4},
+		"a prompt that nobody counted":       {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 6}, 0, 4, 6, false, 9, 10, 0},
+		"an engine that names no tokens":     {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 6, CachedTokens: 9}, 5, 4, 6, true, 5, 10, 5},
+		"one that counts several in a piece": {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 14, CachedTokens: 4}, 5, 4, 6, true, 5, 18, 4},
+		"one that did not count the prompt":  {&workerv1.Usage{PromptTokens: 9, CompletionTokens: 6, CachedTokens: 9}, 0, 4, 6, true, 5, 10, 5},
+		"one that counts nothing":            {nil, 0, 4, 6, true, 0, 10, 0},
+		"no usage":                           {nil, 5, 4, 6, false, 5, 10, 0},
 	} {
-		u := joined(c.said, c.prompt, c.made, c.own)
+		u := joined(c.said, c.prompt, c.made, !c.unnamed, c.own)
 		if u.GetPromptTokens() != c.wantPrompt || u.GetCompletionTokens() != c.want || u.GetCachedTokens() != c.cached {
 			t.Errorf("%s: got %v", name, u)
 		}

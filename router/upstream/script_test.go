@@ -99,8 +99,12 @@ func (a *script) play(r *workerv1.GenerateRequest, o out, next func(n int) error
 	}
 	h := held{stop: r.GetStop()}
 	reason, made := workerv1.FinishReason_FINISH_REASON_STOP, 0
+	most := int(r.GetMaxTokens())
+	if a.byText { // it knows nothing of what was made
+		most += done
+	}
 	for i, piece := range a.pieces {
-		if r.GetMaxTokens() > 0 && i == int(r.GetMaxTokens()) {
+		if r.GetMaxTokens() > 0 && i == most {
 			reason = workerv1.FinishReason_FINISH_REASON_LENGTH
 			break
 		}

@@ -122,7 +122,11 @@ func (s *Stream) book(e *workerv1.GenerateResponse) {
 		}
 	case *workerv1.GenerateResponse_Finish:
 		if s.at.resumed {
-			x.Finish.Usage = joined(x.Finish.Usage, s.prompt, s.search.made, s.at.tokens)
+			named, own := len(s.kept.tokens) > 0, s.at.tokens
+			if !named {
+				own = s.at.pieces
+			}
+			x.Finish.Usage = joined(x.Finish.Usage, s.prompt, s.search.made, named, own)
 		}
 		if s.at.done() {
 			s.client.acquit(&s.search)
@@ -207,7 +211,7 @@ func (s *Stream) aim(lost failure, resume bool) {
 	if !resume {
 		return
 	}
-	q.revision, q.made = s.at.worker.Revision, len(s.kept.tokens)
+	q.revision, q.made = s.at.worker.Revision, s.kept.made()
 	made := uint32(q.made)
 	if s.prompt > 0 {
 		q.place.PromptTokens = s.prompt + made
