@@ -189,8 +189,8 @@ func (c *clients) ask(l *listener, round int) {
 }
 
 // one asks once, in a session of its own. It returns what is wrong with the answer.
-func (l *listener) one(session string) (code int, odd string) {
-	resp, err := l.chat(fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, session), telemetry.HeaderSession, session)
+func (l *listener) one(session string, headers ...string) (code int, odd string) {
+	resp, err := l.chat(fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, session), append(headers, telemetry.HeaderSession, session)...)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -216,12 +216,7 @@ func TestRoutersThatHearOfChangesAtTheirOwnTimesAgreeAHeartbeatAfterBothHave(t *
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			h := newHerd(t, seed, 3, 8)
-			for _, l := range h.routers {
-				h.learn(l, h.pods()...)
-			}
-			for range 2 {
-				h.pass(func() {})
-			}
+			h.settle()
 			c := &clients{answers: map[int]int{}}
 			const rounds = 30
 			alike := 0
@@ -245,7 +240,7 @@ func TestRoutersThatHearOfChangesAtTheirOwnTimesAgreeAHeartbeatAfterBothHave(t *
 				}
 			})
 			for range 4 {
-				h.pass(func() {})
+				h.pass(nothing)
 			}
 			h.oneRing()
 		})

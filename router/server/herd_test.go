@@ -41,6 +41,10 @@ type reporter struct {
 	sequence uint64
 	said     uint64 // the sequence of its latest word to all
 	draining bool
+	loading  bool   // it has not loaded its model
+	script   script // nil: it answers
+	calls    int
+	inside   int                            // calls that have not ended
 	silent   bool                           // nothing comes on any stream
 	streams  map[chan *workerv1.Report]bool // those that are open
 	breaks   chan struct{}                  // closed when the streams break
@@ -52,7 +56,14 @@ func (w *reporter) id() string { return fmt.Sprint(w.pod, "-", w.instance) }
 func (w *reporter) report() *workerv1.Report {
 	w.sequence++
 	return &workerv1.Report{InstanceId: w.id(), Model: "m", ModelUid: "uid-m", Revision: "r1", PodName: w.pod, PodUid: w.uid,
-		ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: w.sequence, Draining: w.draining, RingWeightPercent: w.weight}
+		ModelLoaded: !w.loading, Stage: w.stage(), Sequence: w.sequence, Draining: w.draining, RingWeightPercent: w.weight}
+}
+
+func (w *reporter) stage() workerv1.Stage {
+	if w.loading {
+		return workerv1.Stage_STAGE_LOADING
+	}
+	return workerv1.Stage_STAGE_LOADED
 }
 
 func (w *reporter) Watch(_ *workerv1.WatchRequest, s grpc.ServerStreamingServer[workerv1.Report]) error {
@@ -79,24 +90,59 @@ func (w *reporter) Watch(_ *workerv1.WatchRequest, s grpc.ServerStreamingServer[
 	}
 }
 
-func (w *reporter) Generate(q *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
+func (w *reporter) Generate(q *workerv1.GenerateRequest, s out) error {
 	w.mu.Lock()
-	is := w.id()
+	is, script := w.id(), w.script
+	w.calls++
+	w.inside++
 	w.mu.Unlock()
+	defer w.change(func() { w.inside-- })
 	if q.GetExpectedInstanceId() != is {
 		return status.Error(codes.FailedPrecondition, "another instance")
 	}
-	for _, e := range []*workerv1.GenerateResponse{
-		{Event: &workerv1.GenerateResponse_Accepted{Accepted: &workerv1.Accepted{PromptTokens: 4}}},
-		{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "Hello", Tokens: []uint32{1}}}},
-		{Event: &workerv1.GenerateResponse_Finish{Finish: &workerv1.Finish{Reason: workerv1.FinishReason_FINISH_REASON_STOP,
-			Usage: &workerv1.Usage{PromptTokens: 4, CompletionTokens: 1}}}},
-	} {
+	if script != nil {
+		return script(q, s)
+	}
+	return send(s, accepted, hello, &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Finish{Finish: &workerv1.Finish{
+		Reason: workerv1.FinishReason_FINISH_REASON_STOP, Usage: &workerv1.Usage{PromptTokens: 4, CompletionTokens: 1}}}})
+}
+
+var (
+	accepted = &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{Accepted: &workerv1.Accepted{PromptTokens: 4}}}
+	hello    = &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Delta{Delta: &workerv1.Delta{Text: "Hello", Tokens: []uint32{1}}}}
+)
+
+func send(s out, events ...*workerv1.GenerateResponse) error {
+	for _, e := range events {
 		if err := s.Send(e); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// out is what a worker writes its answer to, and a script how.
+type (
+	out    = grpc.ServerStreamingServer[workerv1.GenerateResponse]
+	script = func(*workerv1.GenerateRequest, out) error
+)
+
+// stay is the script of a worker that sends events and makes no end of it.
+func stay(events ...*workerv1.GenerateResponse) script {
+	return func(_ *workerv1.GenerateRequest, s out) error {
+		if err := send(s, events...); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
+}
+
+// count is how many calls there were, and how many have not ended.
+func (w *reporter) count() (calls, inside int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls, w.inside
 }
 
 // say sends a report on every stream, unless the worker is silent.
@@ -188,6 +234,18 @@ func newHerd(t *testing.T, seed uint64, routers, workers int) *herd {
 	}
 	return h
 }
+
+// settle makes every router know every worker, so that those that can are in the ring.
+func (h *herd) settle() {
+	h.t.Helper()
+	for _, l := range h.routers {
+		h.learn(l, h.pods()...)
+	}
+	h.pass(nothing)
+	h.pass(nothing)
+}
+
+func nothing() {}
 
 // never is a round long ago.
 const never = -100
