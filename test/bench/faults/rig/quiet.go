@@ -37,6 +37,11 @@ func (r *Rig) Warm(ctx context.Context, workers int) error {
 			}
 		}
 	}
+	return r.Remember(ctx)
+}
+
+// Remember takes what the routers hold now, once that no longer changes, for what they held before the fault.
+func (r *Rig) Remember(ctx context.Context) error {
 	for _, x := range r.Routers {
 		x.Client.Close()
 		if _, err := x.Status(ctx); err != nil {
