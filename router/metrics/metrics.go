@@ -27,6 +27,8 @@ type Set struct {
 	AnswerTokens    *prometheus.CounterVec   // …_completion_tokens_total{model}
 	Retries         *prometheus.CounterVec   // …_retries_total{model}
 	Resumes         *prometheus.CounterVec   // …_resumes_total{model}
+	Forgotten       *prometheus.CounterVec   // …_answers_forgotten_total{model}
+	Kept            prometheus.Gauge         // …_answers_kept_bytes
 	Ejections       *prometheus.CounterVec   // …_ejections_total{model}
 	Ejected         *prometheus.GaugeVec     // …_workers_ejected{model}
 	Anomalous       *prometheus.GaugeVec     // …_workers_anomalous{model}
@@ -64,6 +66,8 @@ func New() *Set {
 	s.AnswerTokens = s.counter(prefix+"completion_tokens_total", "Tokens of answers.", "model")
 	s.Retries = s.counter(prefix+"retries_total", "Calls that were made again on another worker.", "model")
 	s.Resumes = s.counter(prefix+"resumes_total", "Answers that went on at another worker.", "model")
+	s.Forgotten = s.counter(prefix+"answers_forgotten_total",
+		"Answers that can't go on at another worker any more, as too much is kept for that of all answers together.", "model")
 	s.Ejections = s.counter(prefix+"ejections_total", "Times that a worker was passed over for a while, as too much failed there.", "model")
 	s.Ejected = s.gauge(prefix+"workers_ejected", "Workers that are passed over now.", "model")
 	s.Anomalous = s.gauge(prefix+"workers_anomalous", "Workers that are far from what they were or from the others.", "model")
@@ -78,7 +82,9 @@ func New() *Set {
 	s.Candidates = s.gauge(prefix+"ring_candidates", "Workers that the API server names.", "model")
 	s.Synced = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "synced",
 		Help: "1 after the first full sync with the API server."})
-	s.Registry.MustRegister(s.Synced, collectors.NewGoCollector(),
+	s.Kept = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "answers_kept_bytes",
+		Help: "What is kept of answers under way so that they can go on at another worker."})
+	s.Registry.MustRegister(s.Synced, s.Kept, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return s
 }

@@ -62,6 +62,7 @@ type fleetOptions struct {
 	set        *metrics.Set
 	indexBytes int64
 	waitBytes  int64 // of the bodies of requests that wait
+	keptBytes  int64 // of answers that could go on elsewhere
 	rand       func() float64
 }
 
@@ -81,6 +82,7 @@ func newFleet(o fleetOptions) *fleet {
 	f.calls = upstream.New(upstream.Options{
 		Credentials: o.creds, Placer: f.board, Suspect: f.table.Suspect, Outcome: f.outcome, Measured: f.measured,
 		Retried: f.retried, Resumed: f.resumed, Quarantined: f.quarantined, Clock: o.clock,
+		KeptBytes: o.keptBytes, Forgot: f.forgot,
 	})
 	f.configure(discovery.DefaultSettings())
 	return f

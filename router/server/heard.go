@@ -138,6 +138,11 @@ func (f *fleet) resumed(r upstream.Retry) {
 		"next", r.To, "tokens", r.Tokens)
 }
 
+// forgot counts an answer that is no longer kept.
+func (f *fleet) forgot(modelUID string) {
+	f.count(modelUID, func(name string) { f.set.Forgotten.WithLabelValues(name).Inc() })
+}
+
 // quarantined logs a request that is not run.
 func (f *fleet) quarantined(q upstream.Quarantine) {
 	name := f.count(q.ModelUID, func(string) {})
@@ -235,6 +240,7 @@ func (b *bell) ring() {
 
 // figures brings those up to date that are looked at only when somebody asks.
 func (f *fleet) figures() {
+	f.set.Kept.Set(float64(f.calls.Kept()))
 	odd := map[string]int{}
 	for _, w := range f.table.Workers() {
 		if w.Anomaly != "" {

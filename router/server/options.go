@@ -33,6 +33,9 @@ type Options struct {
 	MaxConnections int
 	// PrefixIndexBytes bounds the memory of what is known of the workers' caches.
 	PrefixIndexBytes int64
+	// MaxKeptBytes bounds what is kept of all answers under way so that they can go on at another worker. Beyond it the
+	// longest ones end where their worker is lost.
+	MaxKeptBytes int64
 	// TLSDir holds tls.crt, tls.key and ca.crt; they are read again when they change.
 	TLSDir string
 	// DrainSettle is how long after SIGTERM new requests are still served, while others learn that this router goes.
@@ -71,6 +74,7 @@ func (o *Options) bind(f *flag.FlagSet, getenv func(string) string) {
 	f.StringVar(&o.ClientTLSDir, "client-tls-dir", "", "folder of the tls.crt and tls.key that clients see; empty serves them without TLS")
 	f.IntVar(&o.MaxConnections, "max-connections", 10_000, "most connections of clients")
 	f.Int64Var(&o.PrefixIndexBytes, "prefix-index-bytes", 64<<20, "most bytes for what is known of the workers' prompt caches")
+	f.Int64Var(&o.MaxKeptBytes, "max-kept-bytes", 128<<20, "most bytes of answers under way that are kept so that these can go on at another worker")
 	f.DurationVar(&o.DrainSettle, "drain-settle", 5*time.Second, "time after SIGTERM in which new requests are still served")
 	f.DurationVar(&o.DrainTimeout, "drain-timeout", 10*time.Minute, "time for running requests to finish after SIGTERM")
 	f.Int64Var(&o.MaxBodyBytes, "max-body-bytes", 10<<20, "most bytes in the body of a request")
@@ -114,6 +118,9 @@ func (o *Options) Validate() error {
 	}
 	if o.PrefixIndexBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("--prefix-index-bytes %d: want %d or more", o.PrefixIndexBytes, 1<<20))
+	}
+	if o.MaxKeptBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--max-kept-bytes %d: want %d or more", o.MaxKeptBytes, 1<<20))
 	}
 	if least := gateway.MostHeld(o.MaxBodyBytes); o.MaxBodyBytesTotal < least {
 		errs = append(errs, fmt.Errorf("--max-body-bytes-total %d: want %d or more, which one request for embeddings may need where --max-body-bytes is %d",

@@ -151,7 +151,8 @@ func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *
 	}
 	set := metrics.New()
 	r.fleet = newFleet(fleetOptions{clock: r.clock, heart: heart, creds: k.toWorkers,
-		log: logr.FromSlogHandler(log.Handler()), set: set, indexBytes: o.PrefixIndexBytes, waitBytes: o.MaxBodyBytesTotal / 2, rand: mathrand.Float64})
+		log: logr.FromSlogHandler(log.Handler()), set: set, indexBytes: o.PrefixIndexBytes, waitBytes: o.MaxBodyBytesTotal / 2,
+		keptBytes: o.MaxKeptBytes, rand: mathrand.Float64})
 	r.gateway = gateway.New(gateway.Config{
 		Clock: r.clock, Rand: rand.Reader, Log: log, MaxBodyBytes: o.MaxBodyBytes, MaxBodyBytesTotal: o.MaxBodyBytesTotal,
 		Measure:   func(model string) gateway.Measure { return measure{set.Begin(model)} },

@@ -243,6 +243,10 @@ func TestAnAnswerGoesOnAtTheOtherWorkerWhenItsOwnIsLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.eventually("what it would go on with is counted", func() bool {
+		_, text := r.get(2, "/metrics")
+		return strings.Contains(text, "ringfleet_router_answers_kept_bytes ") && !strings.Contains(text, "ringfleet_router_answers_kept_bytes 0\n")
+	})
 	first := resp.Header.Get(telemetry.HeaderWorker)
 	for _, w := range r.workers {
 		if w.name == first {
@@ -345,12 +349,12 @@ func TestOptionsThatCannotWorkAreNamed(t *testing.T) {
 	var o Options
 	o.bind(flag.NewFlagSet("router", flag.ContinueOnError), func(key string) string { return env[key] })
 	o.MaxBodyBytes = 16 << 20 // more than a worker takes
-	o.MaxBodyBytesTotal = 1
+	o.MaxBodyBytesTotal, o.MaxKeptBytes = 1, 1
 	err := o.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216", "--max-body-bytes-total 1: want 121634816"} {
+	for _, want := range []string{"RINGFLEET_MAX_BODY_BYTES", "--namespace", "--pod-name", "--drain-timeout 1s", "--max-body-bytes 16777216", "--max-kept-bytes 1: want 1048576", "--max-body-bytes-total 1: want 121634816"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %s in %v", want, err)
 		}

@@ -53,6 +53,11 @@ type Options struct {
 	Retried func(Retry)
 	// Resumed is told of each answer that goes on at another worker, when it does. May be nil.
 	Resumed func(Retry)
+	// KeptBytes bounds what is kept of all answers together so that they can go on at another worker; 0 is 128 MiB. Where
+	// it is used up, the longest answers are no longer kept, and stay with their workers.
+	KeptBytes int64
+	// Forgot is told the model's UID of each of these. May be nil.
+	Forgot func(modelUID string)
 	// Quarantined is told of each request that is refused because workers died of it. May be nil.
 	Quarantined func(Quarantine)
 	Clock       clock.WithDelayedExecution
@@ -106,6 +111,7 @@ type Client struct {
 	place   func(q *placement.Request, now time.Time) (ticket, error)
 	seed    maphash.Seed // of the hashes that requests are known by
 	closing sync.WaitGroup
+	memory  memory // of what answers keep
 
 	mu       sync.Mutex // guards what follows; never held while calling another package
 	peers    map[peerKey]*peer
@@ -118,7 +124,7 @@ type Client struct {
 
 // New returns a client without connections; they are made when a request needs one. Close it when done.
 func New(o Options) *Client {
-	return &Client{
+	c := &Client{
 		options: o, seed: maphash.MakeSeed(),
 		place: func(q *placement.Request, now time.Time) (ticket, error) {
 			t, err := o.Placer.Place(q, now)
@@ -130,7 +136,14 @@ func New(o Options) *Client {
 		peers: map[peerKey]*peer{}, workers: map[string]Worker{}, inFlight: map[string]uint32{},
 		suspects: quarantine{requests: map[uint64]*suspicion{}},
 	}
+	if c.memory.most = o.KeptBytes; c.memory.most <= 0 {
+		c.memory.most = defaultKept
+	}
+	return c
 }
+
+// Kept is how many bytes are kept now so that answers can go on at another worker.
+func (c *Client) Kept() int64 { return c.memory.used.Load() }
 
 // Worker is one that the client is told of by Sync.
 type Worker struct {

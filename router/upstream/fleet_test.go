@@ -105,6 +105,7 @@ type fleet struct {
 	retries     []Retry
 	resumes     []Retry
 	quarantines []Quarantine
+	forgot      []string
 	tickets     []*recorded
 }
 
@@ -243,6 +244,9 @@ func (f *fleet) checkRest(t testing.TB) {
 		t.Errorf("%d calls and %d paid retries are counted in the end", b.active, b.retries)
 	}
 	f.Client.mu.Unlock()
+	if n := f.Kept(); n != 0 {
+		t.Errorf("%d bytes of answers are kept in the end", n)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.tickets {

@@ -6,21 +6,26 @@ import (
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
 
-// maxKept is how many bytes of an answer are kept so that it can go on at another worker, 4 for a token. Longer ones don't.
-const maxKept = 1 << 20
-
-// kept is all that was handed out of an answer with one choice.
+// kept is all that was handed out of an answer with one choice. Its memory is that of its client; drop gives it back.
 type kept struct {
 	tokens          []uint32 // all, or none
 	pieces          int      // that show something
 	text, reasoning []byte
 	called          bool // a call of a tool has begun
-	full            bool // it was more than maxKept, and is forgotten
+	memory          *memory
+	bytes           int64  // of it
+	gone            string // why it is forgotten; "" while it is not
 }
+
+// Why an answer is forgotten.
+var (
+	tooLong = fmt.Sprintf("it has more than %d KiB", maxKept>>10)
+	crowded = "the router keeps as much of other answers as it may"
+)
 
 // add takes a piece that is handed out.
 func (k *kept) add(d *workerv1.Delta) {
-	if k.full {
+	if k.gone != "" {
 		return
 	}
 	k.called = k.called || len(d.GetToolCalls()) > 0
@@ -33,8 +38,28 @@ func (k *kept) add(d *workerv1.Delta) {
 	k.text = append(k.text, d.GetText()...)
 	k.reasoning = append(k.reasoning, d.GetReasoning()...)
 	if 4*len(k.tokens)+len(k.text)+len(k.reasoning) > maxKept {
-		*k = kept{full: true}
+		k.forget(tooLong)
+		return
 	}
+	size := int64(4*cap(k.tokens) + cap(k.text) + cap(k.reasoning))
+	switch {
+	case size == k.bytes: // nearly always
+	case k.memory.take(size-k.bytes, size):
+		k.bytes = size
+	default:
+		k.forget(crowded)
+	}
+}
+
+// forget makes k nothing, and drop ready for an answer that begins again.
+func (k *kept) forget(why string) {
+	k.drop()
+	k.gone = why
+}
+
+func (k *kept) drop() {
+	k.memory.give(k.bytes)
+	*k = kept{memory: k.memory}
 }
 
 // made is how many tokens that is: those that were named or, of an engine that names none, about as many as there were pieces.
@@ -81,8 +106,8 @@ func bound(r *workerv1.GenerateRequest) string {
 // of a tool can be made again from tokens, but a text does not say that there is one.
 func (k *kept) obstacle() string {
 	switch {
-	case k.full:
-		return fmt.Sprintf("it has more than %d KiB", maxKept>>10)
+	case k.gone != "":
+		return k.gone
 	case k.called && len(k.tokens) == 0:
 		return "a call of a tool has begun"
 	}

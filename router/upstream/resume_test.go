@@ -722,7 +722,7 @@ func TestAnAnswerWithoutTokenIdsMayMakeWhatIsLeftOfItsTokens(t *testing.T) {
 }
 
 func TestTokensThatAreNamedOnlyInTheEndAreNotTakenForAll(t *testing.T) {
-	var k kept
+	k := kept{memory: &memory{most: defaultKept}}
 	k.add(&workerv1.Delta{Text: "a"})
 	k.add(&workerv1.Delta{Text: "b", Tokens: []uint32{7}})
 	var r workerv1.GenerateRequest

@@ -45,7 +45,7 @@ type Request struct {
 // the first refused the request or was lost, or its engine failed; workers that lack what it needs don't count. An error
 // means that nothing has been answered. Ending ctx ends the worker's work. Close the stream when done.
 func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
-	s := &Stream{client: c, caller: ctx, request: r, search: newSearch(&r.Place, r.First, r.Proto), stays: bound(r.Proto)}
+	s := &Stream{client: c, caller: ctx, request: r, search: newSearch(&r.Place, r.First, r.Proto), stays: bound(r.Proto), kept: kept{memory: &c.memory}}
 	if err := s.seek(); err != nil {
 		return nil, err
 	}
@@ -111,14 +111,17 @@ func (s *Stream) Next() (*workerv1.GenerateResponse, error) {
 }
 
 // Close ends the worker's work on the request, unless it is done, and gives its place back.
-func (s *Stream) Close() { s.at.end() }
+func (s *Stream) Close() {
+	s.at.end()
+	s.kept.drop()
+}
 
 // book takes what is handed out.
 func (s *Stream) book(e *workerv1.GenerateResponse) {
 	switch x := e.GetEvent().(type) {
 	case *workerv1.GenerateResponse_Delta:
 		if s.request.Resume && s.stays == "" {
-			s.kept.add(x.Delta)
+			s.keep(x.Delta)
 		}
 	case *workerv1.GenerateResponse_Finish:
 		if s.at.resumed {
@@ -131,6 +134,15 @@ func (s *Stream) book(e *workerv1.GenerateResponse) {
 		if s.at.done() {
 			s.client.acquit(&s.search)
 		}
+	}
+}
+
+// keep takes a piece into what the answer could go on with.
+func (s *Stream) keep(d *workerv1.Delta) {
+	before := s.kept.gone
+	s.kept.add(d)
+	if told := s.client.options.Forgot; told != nil && before == "" && s.kept.gone == crowded {
+		told(s.request.Place.ModelUID)
 	}
 }
 
@@ -178,7 +190,8 @@ func (s *Stream) move(err error) error {
 	if s.request.Restart {
 		s.aim(f, false)
 		if err = s.seek(); err == nil {
-			s.kept, err = kept{}, ErrAgain
+			s.kept.drop()
+			err = ErrAgain
 		}
 		return err
 	}
