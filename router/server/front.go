@@ -23,6 +23,8 @@ const (
 	streamBuffer     = 256 << 10 // bytes of a body that nobody has read yet, by stream
 	connectionBuffer = 1 << 20   // and by connection
 	frontStreams     = 100       // at once, by connection of HTTP/2
+	headBytes        = 32 << 10  // of a request line and its header
+	headSlack        = 4 << 10   // net/http takes that much more of HTTP/1.1 than it is told
 	pingAfter        = 15 * time.Second
 	pingTimeout      = 15 * time.Second
 	writeTimeout     = 30 * time.Second // of any byte of HTTP/2
@@ -32,8 +34,8 @@ const (
 // otherwise HTTP/2 by prior knowledge.
 func newFront(requests context.Context, handler http.Handler, cert *certificate, lines *log.Logger) *http.Server {
 	s := &http.Server{
-		Handler: handler, ErrorLog: lines,
-		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10,
+		Handler: oneEnd(handler), ErrorLog: lines,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: headBytes - headSlack,
 		BaseContext: func(net.Listener) context.Context { return requests },
 		Protocols:   new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
@@ -50,6 +52,18 @@ func newFront(requests context.Context, handler http.Handler, cert *certificate,
 	s.Protocols.SetHTTP2(true)
 	s.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.get}
 	return s
+}
+
+// oneEnd closes the connection behind every request of HTTP/1 that a proxy on the way may have seen end elsewhere, so that
+// nothing behind it is taken for another client's request: chunked ones, whose Content-Length net/http ignores and removes
+// where there is one, and those of HTTP/1.0, of which it ignores Transfer-Encoding.
+func oneEnd(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor == 1 && (r.ProtoMinor == 0 || len(r.TransferEncoding) > 0) {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serveFront serves clients on l, at most as many connections as may be open at once. Those beyond wait to be accepted.
