@@ -29,7 +29,7 @@ func sizeOf(list []openai.Logprob) (n int) {
 // gathered is a choice that is collected piece by piece.
 type gathered struct {
 	text, reasoning strings.Builder
-	calls           []gatheredCall
+	calls           []*gatheredCall // a builder must not be moved
 	logprobs        []openai.Logprob
 	finish          openai.FinishReason
 }
@@ -45,7 +45,7 @@ func (g *gathered) add(e *Event) {
 	g.logprobs = append(g.logprobs, e.Delta.Logprobs...)
 	for _, t := range e.Delta.ToolCalls {
 		if t.ID != "" {
-			g.calls = append(g.calls, gatheredCall{id: t.ID, name: t.Name})
+			g.calls = append(g.calls, &gatheredCall{id: t.ID, name: t.Name})
 		}
 		if int(t.Index) < len(g.calls) {
 			g.calls[t.Index].arguments.WriteString(t.Arguments)
@@ -58,8 +58,7 @@ func (g *gathered) add(e *Event) {
 
 func (g *gathered) choice() openai.Choice {
 	c := openai.Choice{Text: g.text.String(), Reasoning: g.reasoning.String(), Logprobs: g.logprobs, Finish: g.finish}
-	for i := range g.calls {
-		call := &g.calls[i]
+	for i, call := range g.calls {
 		c.ToolCalls = append(c.ToolCalls, openai.ToolCall{Index: uint32(i), ID: call.id, Name: call.name, Arguments: call.arguments.String()})
 	}
 	return c
