@@ -2,7 +2,6 @@ package openai
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -218,45 +217,6 @@ func TestAGoodBodyIsRead(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Whatever comes, nothing panics; what is accepted is JSON, and its messages are a part of it that is JSON too; what is
-// refused as JSON is either not JSON for encoding/json, or is refused for one of the stated reasons.
-func FuzzChatRequest(f *testing.F) {
-	for _, c := range refusals {
-		if len(c.body) < 1000 {
-			f.Add([]byte(c.body))
-		}
-	}
-	for _, c := range acceptances {
-		f.Add([]byte(c.body))
-	}
-	stricter := []string{"UTF-8", "surrogate", "NUL", "nesting", "values"}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		req, err := ParseChat(b)
-		var e *Error
-		switch {
-		case err == nil:
-			if !json.Valid(b) || !json.Valid(req.Messages) || !bytes.Contains(b, req.Messages) {
-				t.Fatalf("accepted %q, messages %q", b, req.Messages)
-			}
-			if req.Model == "" || len(req.Leading) == 0 {
-				t.Fatalf("accepted %q without model or messages", b)
-			}
-		case !errors.As(err, &e):
-			t.Fatalf("an error that is no *Error: %v", err)
-		case e.Code == CodeInvalidJSON && json.Valid(b):
-			for _, why := range stricter {
-				if strings.Contains(e.Message, why) {
-					return
-				}
-			}
-			t.Fatalf("%q is JSON, but: %s", b, e.Message)
-		}
-		if e != nil && !json.Valid(AppendError(nil, e)) {
-			t.Fatalf("error object of %q is not JSON: %s", b, AppendError(nil, e))
-		}
-	})
 }
 
 func BenchmarkParseChat16KB(b *testing.B) {

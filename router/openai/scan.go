@@ -1,8 +1,8 @@
 package openai
 
 import (
-	"encoding/json"
 	"fmt"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -315,9 +315,34 @@ func (s *scanner) text() ([]byte, *Error) {
 	if !escaped {
 		return s.b[start+1 : s.i-1], nil
 	}
-	var out string
-	if err := json.Unmarshal(s.b[start:s.i], &out); err != nil {
-		return nil, fail(start, "a string that can't be read")
+	return unescaped(s.b[start+1 : s.i-1]), nil
+}
+
+// meaning is what each escape of one letter stands for.
+var meaning = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
+
+// unescaped returns what the inside of a string says, whose escapes are known to be sound. It is no longer than that.
+func unescaped(b []byte) []byte {
+	out := make([]byte, 0, len(b))
+	for i := 0; i < len(b); {
+		switch {
+		case b[i] != '\\':
+			out = append(out, b[i])
+			i++
+		case b[i+1] != 'u':
+			out = append(out, meaning[b[i+1]])
+			i += 2
+		default:
+			at := scanner{b: b, i: i + 2}
+			r, _ := at.hex4()
+			if utf16.IsSurrogate(r) {
+				at.i += 2 // the other half follows
+				low, _ := at.hex4()
+				r = utf16.DecodeRune(r, low)
+			}
+			out = utf8.AppendRune(out, r)
+			i = at.i
+		}
 	}
-	return []byte(out), nil
+	return out
 }
