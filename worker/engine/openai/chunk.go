@@ -103,7 +103,7 @@ func (a *assembler) push(data []byte) (c engine.Chunk, alive bool, err error) {
 	if d := choice.Delta; d != nil {
 		text += d.Content
 		c.Reasoning = a.thought.add(d.Reasoning+d.ReasoningContent, mended)
-		if c.ToolCalls, err = a.calls.add(a.request, a.choice, d.ToolCalls); err != nil {
+		if c.ToolCalls, err = a.calls.add(a.request, a.choice, d.ToolCalls, mended); err != nil {
 			return c, false, err
 		}
 	}
@@ -193,7 +193,7 @@ func (a *assembler) end() (engine.Chunk, error) {
 		return engine.Chunk{}, errors.New("its stream ended before the output did")
 	}
 	usage := engine.Usage{Prompt: a.prompt, Completion: max(a.usage.Completion, a.counted) + a.joint.made, Cached: min(a.usage.Cached, a.prompt)}
-	c := engine.Chunk{Choice: a.choice, Text: a.text.rest(), Reasoning: a.thought.rest(), Finish: a.finish, Usage: usage}
+	c := engine.Chunk{Choice: a.choice, Text: a.text.rest(), Reasoning: a.thought.rest(), ToolCalls: a.calls.rest(), Finish: a.finish, Usage: usage}
 	a.joint.join(&c)
 	return c, nil
 }
@@ -229,7 +229,8 @@ func (a *assembler) failed(data []byte) error {
 // calls numbers tool calls from 0 in the order in which they begin, whatever the server's own numbers are, and gives an id
 // to those that have none.
 type calls struct {
-	seen []wireCall // Index is the server's, ID what it said
+	seen      []wireCall // Index is the server's, ID what it said
+	arguments []characters
 }
 
 // maxCalls is more calls of tools than an output has.
@@ -237,24 +238,37 @@ const maxCalls = 1024
 
 func (c *calls) any() bool { return len(c.seen) > 0 }
 
-func (c *calls) add(request string, choice int, pieces []wireCall) ([]engine.ToolCall, error) {
+func (c *calls) add(request string, choice int, pieces []wireCall, mended bool) ([]engine.ToolCall, error) {
 	var out []engine.ToolCall
 	for _, p := range pieces {
 		at := c.find(p)
-		call := engine.ToolCall{Index: at, Arguments: p.Function.Arguments}
+		call := engine.ToolCall{Index: at}
 		if at == maxCalls {
 			return nil, fmt.Errorf("it made more than %d calls of tools", maxCalls)
 		}
 		if at == len(c.seen) {
 			c.seen = append(c.seen, wireCall{Index: p.Index, ID: p.ID})
+			c.arguments = append(c.arguments, characters{})
 			call.ID, call.Name = p.ID, p.Function.Name
 			if call.ID == "" {
 				call.ID = callID(request, choice, at)
 			}
 		}
-		out = append(out, call)
+		if call.Arguments = c.arguments[at].add(p.Function.Arguments, mended); call.Arguments != "" || call.ID != "" {
+			out = append(out, call)
+		}
 	}
 	return out, nil
+}
+
+// rest is what was held back of arguments and never became a character.
+func (c *calls) rest() (out []engine.ToolCall) {
+	for i := range c.arguments {
+		if text := c.arguments[i].rest(); text != "" {
+			out = append(out, engine.ToolCall{Index: i, Arguments: text})
+		}
+	}
+	return out
 }
 
 // find returns the call that p goes on with: the last one of its number, unless p has another id.

@@ -27,6 +27,7 @@ type events struct {
 	r      *bufio.Reader
 	line   []byte
 	data   []byte
+	began  bool // the first line was read
 	skipLF bool // the last line ended in CR
 }
 
@@ -85,7 +86,7 @@ func (e *events) readLine() ([]byte, error) {
 	for {
 		c, err := e.r.ReadByte()
 		if err != nil {
-			return bytes.TrimPrefix(e.line, bom), err
+			return e.unmarked(), err
 		}
 		skip := e.skipLF
 		e.skipLF = false
@@ -93,13 +94,22 @@ func (e *events) readLine() ([]byte, error) {
 		case c == '\n' && skip:
 		case c == '\n', c == '\r':
 			e.skipLF = c == '\r'
-			return bytes.TrimPrefix(e.line, bom), nil
+			return e.unmarked(), nil
 		case len(e.line) >= maxEvent:
 			return nil, errEventTooLong
 		default:
 			e.line = append(e.line, c)
 		}
 	}
+}
+
+// unmarked is the line that was read, without the byte order mark where it is the first.
+func (e *events) unmarked() []byte {
+	if e.began {
+		return e.line
+	}
+	e.began = true
+	return bytes.TrimPrefix(e.line, bom)
 }
 
 // bom is the byte order mark that may begin a stream.

@@ -11,16 +11,22 @@ import (
 // strayBase begins the private characters that stand for bytes which are no UTF-8, while JSON is read.
 const strayBase = 0xF700
 
+// standsForByte says whether r is one of them.
+func standsForByte(r rune) bool { return r >= strayBase+0x80 && r <= strayBase+0xFF }
+
 // mend returns JSON in which every byte that is no UTF-8 has become a private character, so that a server which cuts a
-// character in two between events loses nothing. JSON that is sound is returned as it is.
+// character in two between events loses nothing. The same becomes of the bytes of such characters themselves. JSON that is
+// sound is returned as it is.
 func mend(data []byte) (out []byte, mended bool) {
 	if utf8.Valid(data) {
 		return data, false
 	}
 	for len(data) > 0 {
 		r, n := utf8.DecodeRune(data)
-		if r == utf8.RuneError && n == 1 {
-			out = utf8.AppendRune(out, strayBase+rune(data[0]))
+		if r == utf8.RuneError && n == 1 || standsForByte(r) {
+			for _, c := range data[:n] {
+				out = utf8.AppendRune(out, strayBase+rune(c))
+			}
 		} else {
 			out = append(out, data[:n]...)
 		}
@@ -37,7 +43,7 @@ func (c *characters) add(s string, mended bool) string {
 	if mended {
 		var b strings.Builder
 		for _, r := range s {
-			if r >= strayBase+0x80 && r <= strayBase+0xFF {
+			if standsForByte(r) {
 				b.WriteByte(byte(r - strayBase))
 			} else {
 				b.WriteRune(r)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,22 +234,6 @@ func TestCharactersAreNeverCut(t *testing.T) {
 		got.WriteString(c.rest())
 		if got.String() != text {
 			t.Fatalf("got %q of %q", got.String(), text)
-		}
-	})
-}
-
-// FuzzEvents: no stream makes the reader fail, and it is understood alike whatever its pieces are.
-func FuzzEvents(f *testing.F) {
-	files, _ := filepath.Glob("testdata/streams/*")
-	for _, name := range files {
-		if text, err := os.ReadFile(name); err == nil {
-			f.Add(text)
-		}
-	}
-	f.Add([]byte("data: {\"choices\":[{\"text\":\"\xf0\x9f\"}]}\r\rdata:\n\n:c\ndata: x"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if whole, pieces := understand(strings.NewReader(string(data))), understand(iotest.OneByteReader(strings.NewReader(string(data)))); whole != pieces {
-			t.Errorf("at once: %s\nin pieces: %s", whole, pieces)
 		}
 	})
 }
