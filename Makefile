@@ -72,6 +72,11 @@ unit: deps ## Run the unit and transcript tests with the race detector.
 		RINGFLEET_TEST_S3=$$(go tool -modfile=hack/s3.mod -n versitygw); \
 	GORACE=atexit_sleep_ms=20 go test -race -timeout 15m $(UNIT)
 
+.PHONY: fuzz
+fuzz: deps ## Run every fuzz target for a minute, one after the other (FUZZTIME=10m, ONLY=FuzzRing, PARALLEL=1).
+	@export RINGFLEET_TEST_LIBS=$$(go run ./hack/image libs) RINGFLEET_TEST_WEIGHTS=$$(go run ./hack/image weights); \
+	go run ./hack/fuzz --time '$(or $(FUZZTIME),60s)' --only '$(ONLY)' $(if $(PARALLEL),--parallel $(PARALLEL))
+
 .PHONY: crd
 crd: ## Run the tests of the CRDs and of the chart, without a server.
 	go test ./test/crd/... ./test/chart/...
