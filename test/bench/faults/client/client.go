@@ -3,6 +3,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,8 +28,8 @@ type Request struct {
 	Words   int
 	Free    bool
 	Choices int
-	// Prompt is put behind what every prompt has.
-	Prompt string
+	// Prompt is put behind what every prompt has. Same is the id in it, where requests are to have the same prompt.
+	Prompt, Same string
 	// Greedy asks for temperature 0.
 	Greedy bool
 	// Began, where set, is called when the response begins, with the worker that it names.
@@ -118,7 +119,7 @@ func plain(err error) string {
 func body(q *Request) ([]byte, error) {
 	b := map[string]any{
 		"model": q.Model, "stream": q.Stream, "max_tokens": q.Words,
-		"messages": []map[string]string{{"role": "user", "content": engine.Mark + q.ID + " " + q.Prompt}},
+		"messages": []map[string]string{{"role": "user", "content": engine.Mark + cmp.Or(q.Same, q.ID) + " " + q.Prompt}},
 	}
 	if q.Stream {
 		b["stream_options"] = map[string]bool{"include_usage": true}

@@ -53,13 +53,16 @@ func slowWorker() []trial.Trial {
 				}
 			}
 			return []bench.Figure{
-				bench.AtMost("F06 requests in flight there above ⌈1.25 × mean⌉ of when they were placed, greatest", over.Max(), "", 0),
+				bench.AtMost("F06 requests in flight there above ⌈1.25 × mean⌉ of when they were placed and above 2, greatest", over.Max(), "", 0),
 				bench.AtMost("F06 p99 to the first word at the others, to that before", is.Quantile(0.99)/was.Quantile(0.99), "×", 1.2),
 				bench.Plain("F06 share of requests that the slow worker still gets", there/float64(len(during)), ""),
 				bench.AtMost("F06 requests that failed", float64(failures(before)+failures(during)), "", 0),
 			}, nil
 		}}}
 }
+
+// leastBound is how many requests a worker may have in any case.
+const leastBound = 2
 
 // look is the time between two looks at a router, and slowest how many of them a request on the slow worker lasts.
 const (
@@ -93,7 +96,7 @@ func under(ctx context.Context, r *rig.Rig, pod string, lasts time.Duration) ([]
 			if totals = append(totals, total); len(totals) > slowest {
 				totals = totals[1:]
 			}
-			over.Add(max(there-math.Ceil(1.25*(slices.Max(totals)+1)/float64(max(n, 1))), 0))
+			over.Add(max(there-max(leastBound, math.Ceil(1.25*(slices.Max(totals)+1)/float64(max(n, 1)))), 0))
 			if err := pause(ctx, look); err != nil {
 				return err
 			}

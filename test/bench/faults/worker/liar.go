@@ -32,7 +32,7 @@ type liar struct {
 	scripted bool          // a report comes with each beat, and no other
 	beats    chan struct{} // closed and replaced with each
 	calls    int
-	strange  int // calls for another instance
+	strange  int // calls for another instance, which were refused
 }
 
 // newLiar returns a worker of a model that says that it is well. It serves from start on.
@@ -104,7 +104,7 @@ func (l *liar) ring() {
 	l.beats = make(chan struct{})
 }
 
-// counts are how many calls came, and how many of them were for another instance.
+// counts are how many calls were taken, and how many were refused, as they were for another instance.
 func (l *liar) counts() (calls, strange int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,15 +144,24 @@ func copied(r *workerv1.Report) *workerv1.Report {
 		ModelLoaded: r.ModelLoaded, Draining: r.Draining, Stage: r.Stage, Resumes: r.Resumes, Sequence: r.Sequence, Load: r.Load}
 }
 
-// Generate implements workerv1.WorkerServer. A liar takes every call, whatever it is for.
-func (l *liar) Generate(q *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
+// take counts a call, and reports whether it is for the present instance.
+func (l *liar) take(q *workerv1.GenerateRequest) (instance string, ok bool) {
 	l.mu.Lock()
-	l.calls++
-	id := l.report.InstanceId
-	if q.GetExpectedInstanceId() != id {
+	defer l.mu.Unlock()
+	if q.GetExpectedInstanceId() != l.report.InstanceId {
 		l.strange++
+		return "", false
 	}
-	l.mu.Unlock()
+	l.calls++
+	return l.report.InstanceId, true
+}
+
+// Generate implements workerv1.WorkerServer. A liar takes every call that is for it, whatever it has said of itself.
+func (l *liar) Generate(q *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
+	id, ok := l.take(q)
+	if !ok {
+		return status.Error(codes.FailedPrecondition, "it is another instance")
+	}
 	a := history.Attempt{ID: q.GetRequestId(), Pod: l.pod, Instance: id, Start: time.Now(), From: len(q.GetResumeTokens())}
 	defer func() {
 		a.End, a.Aborted = time.Now(), s.Context().Err() != nil

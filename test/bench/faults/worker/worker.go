@@ -19,7 +19,7 @@ import (
 func Trials() []trial.Trial {
 	var all []trial.Trial
 	for _, of := range []func() []trial.Trial{deathBeforeTheFirstByte, deathWithinStreams, frozenWorker, partition, halfPartition, slowWorker, flapping, badEngines, notLoaded, anotherInstance,
-		anotherModel} {
+		anotherModel, poisonous, staleConnections, split, garbage} {
 		all = append(all, of()...)
 	}
 	return all
