@@ -9,7 +9,7 @@ import (
 type Signal int
 
 const (
-	// FirstToken is the time to a request's first token, in seconds or as a multiple of what was predicted.
+	// FirstToken is the time to a request's first token as a multiple of what was expected.
 	FirstToken Signal = iota
 	// BetweenTokens is the time from one token to the next, in seconds.
 	BetweenTokens
@@ -75,7 +75,7 @@ const (
 )
 
 // leastSpread is the spread below which no signal is compared, in the signal's unit.
-var leastSpread = [signalCount]float64{FirstToken: 0.05, BetweenTokens: 0.002, FailureShare: 0.1}
+var leastSpread = [signalCount]float64{FirstToken: 0.25, BetweenTokens: 0.002, FailureShare: 0.1}
 
 // Anomaly is an alarm that was raised or has ended.
 type Anomaly struct {

@@ -272,3 +272,23 @@ func TestWhatOthersLeftAtTheOwnerIsLearnt(t *testing.T) {
 		t.Errorf("the index is said to know of %d tokens", k.decision.Chosen.Cached)
 	}
 }
+
+func TestWhatIsUsualDoesNotDependOnHowFastTheWorkerIs(t *testing.T) {
+	b := board(Options{}, 2)
+	for i := range 20 {
+		for w, tokens := range []float64{1000, 8000} {
+			b.Observe(uid, "w"+strconv.Itoa(w), "i"+strconv.Itoa(w), Load{Running: 1, Prefill: rate(tokens)}, at(time.Duration(i)*time.Second))
+		}
+	}
+	answered(t, b, 100, 0, time.Second, at(25*time.Second)) // time passes: means are made
+	var usual, own [2]time.Duration
+	for w, other := range []string{"w1", "w0"} {
+		q := &Request{ModelUID: uid, RequestID: "r", PromptBytes: 5 * 4000, Exclude: []Process{{Pod: other}}}
+		k := place(t, b, q, at(30*time.Second))
+		usual[w], own[w] = k.Usual(), k.Decision().Chosen.Wait+k.Decision().Chosen.Prefill
+		k.Ended(Result{}, at(30*time.Second))
+	}
+	if usual[0] != usual[1] || usual[0] <= own[1] || usual[0] >= own[0] {
+		t.Errorf("usual are %s, predicted %s", usual, own)
+	}
+}

@@ -21,6 +21,7 @@ type Ticket struct {
 	rank     int     // of the worker in the walk
 	ahead    float64 // tokens that were to be computed before it
 	queued   bool    // had to wait for a seat
+	usual    time.Duration
 	resumed  bool
 	choices  int
 
@@ -46,6 +47,7 @@ func (a *asked) ticket(b *Board, v *View, q *Request, s *Snapshot, chosen int, n
 		ahead: c.Ahead, queued: m.live.seat(a.usual) > 0, resumed: q.Resume, choices: q.choices(),
 		prompt: a.tokens, uncached: int64(c.Uncached), need: int64(c.Uncached + a.answer),
 	}
+	t.usual = seconds((c.Ahead+c.Uncached)*v.state.pace + m.live.seat(a.usual))
 	t.decision = Decision{
 		At: now, RequestID: q.RequestID, ModelUID: q.ModelUID, PromptTokens: int(a.tokens),
 		Chosen: estimate(m, c), Eligible: len(s.Candidates), InRing: s.Members,
@@ -74,6 +76,10 @@ func (t *Ticket) Worker() Worker { return t.member.Worker }
 
 // Reason says in one line why that one: see Decision.Reason.
 func (t *Ticket) Reason() string { return t.decision.Reason() }
+
+// Usual is how long it would take to the first token if the worker computed prompts as fast as the mean of the model's workers.
+// What was predicted of a worker that has become slow knows that it is.
+func (t *Ticket) Usual() time.Duration { return t.usual }
 
 // Decision is the same as data.
 func (t *Ticket) Decision() Decision { return t.decision }

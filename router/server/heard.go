@@ -100,10 +100,33 @@ func (f *fleet) outcome(pod, instance string, o upstream.Outcome) {
 
 // measured tells the heartbeats how fast a call was.
 func (f *fleet) measured(pod, instance string, m upstream.Measure) {
-	f.table.Measured(pod, instance, heartbeat.FirstToken, m.FirstToken.Seconds())
-	if m.BetweenTokens > 0 {
-		f.table.Measured(pod, instance, heartbeat.BetweenTokens, m.BetweenTokens.Seconds())
+	for _, s := range samples(m) {
+		f.table.Measured(pod, instance, s.signal, s.value)
 	}
+}
+
+// sample is what a worker is compared by.
+type sample struct {
+	signal heartbeat.Signal
+	value  float64
+}
+
+// samples are those of a call.
+func samples(m upstream.Measure) []sample {
+	out := append(make([]sample, 0, 2), sample{heartbeat.FirstToken, slowness(m)}) // on the stack
+	if m.BetweenTokens > 0 {
+		out = append(out, sample{heartbeat.BetweenTokens, m.BetweenTokens.Seconds()})
+	}
+	return out
+}
+
+// besides is what a call takes besides waiting and computing its prompt, roughly. It is added to what was measured and to what
+// was expected, so that their ratio says something of short prompts, too.
+const besides = 100 * time.Millisecond
+
+// slowness is how many times as long as expected a call took to its first token. Long prompts and queues do not make it more.
+func slowness(m upstream.Measure) float64 {
+	return (m.FirstToken + besides).Seconds() / (m.Usual + besides).Seconds()
 }
 
 // ejected counts a change of who is passed over. The table logs it.

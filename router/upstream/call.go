@@ -212,7 +212,7 @@ func (a *attempt) measure(now time.Time) {
 	if a.first.IsZero() || a.client.options.Measured == nil {
 		return
 	}
-	m := Measure{FirstToken: a.first.Sub(a.began), Tokens: a.tokens}
+	m := Measure{FirstToken: a.first.Sub(a.began), Usual: a.ticket.Usual(), Tokens: a.tokens}
 	if a.result.Answered && a.tokens > 1 {
 		m.BetweenTokens = now.Sub(a.first) / time.Duration(a.tokens-1)
 	}

@@ -33,6 +33,7 @@ type Placer interface {
 type ticket interface {
 	Worker() placement.Worker
 	Reason() string
+	Usual() time.Duration
 	Accepted(promptTokens uint32, now time.Time)
 	FirstToken(now time.Time)
 	Ended(r placement.Result, now time.Time)
@@ -99,6 +100,8 @@ const (
 type Measure struct {
 	// FirstToken is the time from the call to the first token.
 	FirstToken time.Duration
+	// Usual is what that was expected to be at a worker as fast as the mean of the model's.
+	Usual time.Duration
 	// BetweenTokens is the mean time between two tokens; 0 where there were less than two, or the answer did not come to
 	// its finish. A client that reads more slowly than the worker makes it longer.
 	BetweenTokens time.Duration

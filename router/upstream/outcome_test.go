@@ -141,7 +141,7 @@ func TestCallsAreMeasuredFromTheirBeginningAndBetweenTheirTokens(t *testing.T) {
 		}
 	}
 	s.Close()
-	if want := []Measure{{FirstToken: 300 * time.Millisecond, Tokens: 3}}; !slices.Equal(f.measures, want) {
+	if want := []Measure{{FirstToken: 300 * time.Millisecond, Usual: 250 * time.Microsecond, Tokens: 3}}; !slices.Equal(f.measures, want) {
 		t.Errorf("an answer that was given up is measured as %+v, want %+v", f.measures, want)
 	}
 	_ = f.workers[0].ended(t)
@@ -163,7 +163,7 @@ func TestCallsAreMeasuredFromTheirBeginningAndBetweenTheirTokens(t *testing.T) {
 	if _, finished, _ := drain(s); !finished {
 		t.Fatal("no finish")
 	}
-	if want := (Measure{BetweenTokens: 500 * time.Millisecond, Tokens: 3}); f.measures[1] != want {
+	if want := (Measure{Usual: 250 * time.Microsecond, BetweenTokens: 500 * time.Millisecond, Tokens: 3}); f.measures[1] != want {
 		t.Errorf("an answer is measured as %+v, want %+v", f.measures[1], want)
 	}
 }
