@@ -31,6 +31,7 @@ type Set struct {
 	Kept            prometheus.Gauge         // …_answers_kept_bytes
 	Ejections       *prometheus.CounterVec   // …_ejections_total{model}
 	Ejected         *prometheus.GaugeVec     // …_workers_ejected{model}
+	Anomalies       *prometheus.CounterVec   // …_anomalies_total{model,signal}
 	Anomalous       *prometheus.GaugeVec     // …_workers_anomalous{model}
 	QueueWait       *prometheus.HistogramVec // …_queue_wait_seconds{model}
 	Queued          *prometheus.GaugeVec     // …_requests_queued{model}
@@ -70,6 +71,7 @@ func New() *Set {
 		"Answers that can't go on at another worker any more, as too much is kept for that of all answers together.", "model")
 	s.Ejections = s.counter(prefix+"ejections_total", "Times that a worker was passed over for a while, as too much failed there.", "model")
 	s.Ejected = s.gauge(prefix+"workers_ejected", "Workers that are passed over now.", "model")
+	s.Anomalies = s.counter(prefix+"anomalies_total", "Times that a worker began to be far from what it was or from the others, by signal.", "model", "signal")
 	s.Anomalous = s.gauge(prefix+"workers_anomalous", "Workers that are far from what they were or from the others.", "model")
 	s.QueueWait = s.histogram(prefix+"queue_wait_seconds", "From a request's admission to a worker for it.",
 		[]float64{.0001, .001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640})

@@ -77,7 +77,7 @@ func newFleet(o fleetOptions) *fleet {
 	})
 	f.table = heartbeat.NewTable(heartbeat.Options{
 		Credentials: o.creds, Clock: o.heart, Log: o.log, OnChange: func(*heartbeat.Snapshot) { f.publish() },
-		OnReport: f.report, OnEject: f.ejected,
+		OnReport: f.report, OnEject: f.ejected, OnAnomaly: f.anomaly,
 	}, heartbeat.DefaultConfig())
 	f.calls = upstream.New(upstream.Options{
 		Credentials: o.creds, Placer: f.board, Suspect: f.table.Suspect, Outcome: f.outcome, Measured: f.measured,

@@ -136,6 +136,13 @@ func (f *fleet) ejected(e heartbeat.Ejection) {
 	}
 }
 
+// anomaly counts a worker that begins to differ. The table logs it.
+func (f *fleet) anomaly(a heartbeat.Anomaly) {
+	if a.On {
+		f.count(a.ModelUID, func(name string) { f.set.Anomalies.WithLabelValues(name, a.Signal.String()).Inc() })
+	}
+}
+
 // count calls counts with a model's name in figures, which it returns; of a model that has none it is empty. The figures of
 // models that go are dropped under the same lock, so that none comes back.
 func (f *fleet) count(modelUID string, counts func(name string)) string {

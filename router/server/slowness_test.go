@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -21,5 +22,36 @@ func TestLongPromptsDoNotMakeAWorkerSlow(t *testing.T) {
 	got := samples(upstream.Measure{FirstToken: 10 * time.Second, Usual: time.Second, BetweenTokens: 20 * time.Millisecond})
 	if got[0].value < 9 || got[1] != (sample{heartbeat.BetweenTokens, 0.02}) {
 		t.Errorf("ten times as long as expected makes %v", got)
+	}
+}
+
+func TestAWorkerThatBecomesSlowIsCountedAndOneThatGetsLongPromptsIsNot(t *testing.T) {
+	h := newHerd(t, 1, 1, 1)
+	h.settle()
+	r, w := h.routers[0], h.workers["w-0"]
+	figure := func() string {
+		t.Helper()
+		_, text := r.get(2, "/metrics")
+		for line := range strings.SplitSeq(text, "\n") {
+			if strings.HasPrefix(line, "ringfleet_router_anomalies_total{") {
+				return line
+			}
+		}
+		return ""
+	}
+	calls := func(n int, first, usual time.Duration) {
+		for range n {
+			h.clock.Step(400 * time.Millisecond) // 16 samples are a point
+			r.fleet.measured(w.pod, w.id(), upstream.Measure{FirstToken: first, Usual: usual})
+		}
+	}
+	calls(16*10, time.Second, time.Second)
+	calls(16*6, 10*time.Second, 10*time.Second)
+	if got := figure(); got != "" {
+		t.Errorf("after longer prompts there is %s", got)
+	}
+	calls(16*6, 10*time.Second, time.Second)
+	if got, want := figure(), `ringfleet_router_anomalies_total{model="m",signal="FirstToken"} 1`; got != want {
+		t.Errorf("of a slow worker there is %q, want %q", got, want)
 	}
 }
