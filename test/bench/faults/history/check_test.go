@@ -128,6 +128,10 @@ var harms = []struct {
 		i := r.IntN(3)
 		c.Events = slices.Insert(c.Events, i, c.Events[i])
 	}},
+	{"a word of an answer that broke comes twice", EachOnce, func(h *History, r *rand.Rand) {
+		c := &h.Clients[6+r.IntN(2)]
+		c.Events = slices.Insert(c.Events, 1, c.Events[0])
+	}},
 	{"two words are exchanged", EachOnce, func(h *History, r *rand.Rand) {
 		c := &h.Clients[r.IntN(7)]
 		i := r.IntN(2)
@@ -146,6 +150,15 @@ func TestEachViolationIsFoundByItsName(t *testing.T) {
 				t.Errorf("got %v, want one of %s", bad, harm.rule)
 			}
 		})
+	}
+}
+
+func TestATenantWhoseRequestHasNotEndedIsNamed(t *testing.T) {
+	h := sound()
+	h.Clients[7].End = time.Time{}
+	want := Violation{Conserved, `tenant "tc": 1 requests have not ended`}
+	if bad := Check(h, DefaultAllowance); !slices.Contains(bad, want) {
+		t.Errorf("got %v", bad)
 	}
 }
 
