@@ -92,6 +92,40 @@ type Request struct {
 	Adapter string
 	// Resume is what another engine has made of choice 0 already; nil: nothing.
 	Resume *Resume
+	// Name is what the caller knows the prompt by.
+	Name PromptName
+}
+
+// PromptBlockBytes is the length of a block by which callers name prompts.
+const PromptBlockBytes = 64
+
+// PromptName is what a caller knows a prompt by: a hash of its whole blocks, how many they are, and the length that they were
+// cut from; 0 is theirs. No blocks: it has no name.
+type PromptName struct {
+	Hash   uint64
+	Blocks uint32
+	Bytes  uint64
+}
+
+// PromptNews says that the first Held of a prompt's Blocks are in the KV cache, or will be. Numbers count up.
+type PromptNews struct {
+	Hash         uint64
+	Blocks, Held uint32
+	Number       uint64
+}
+
+// Follower is an Engine that follows named prompts in its KV cache.
+type Follower interface {
+	// Prompts returns what there is to tell that has the number from or a greater one: of each prompt the latest, at most so
+	// many, in order; and the number to go on from. whole is false where something may be missing that one who knows all before
+	// from, or who has heard anything before where from is 0, does not know: then what is there is to be guessed.
+	Prompts(from uint64, most int) (news []PromptNews, next uint64, whole bool)
+}
+
+// Numbered is a Stream of a Follower's.
+type Numbered interface {
+	// PromptNumber is the number of the news that its prompt came; 0: there are none.
+	PromptNumber() uint64
 }
 
 // Format constrains the output.

@@ -62,9 +62,13 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 	defer out.Close() //nolint:errcheck // only cancels
 	c.accepted, c.prompt = true, max(out.PromptTokens(), 0)
 	s.recorder.Accepted(c.prompt)
-	instance := s.worker.Identity().Instance
-	s.prefixes.accept(instance, q)
-	if err := stream.Send(accepted(instance, c.prompt)); err != nil {
+	instance, number := s.worker.Identity().Instance, uint64(0)
+	if n, ok := out.(engine.Numbered); ok {
+		number = n.PromptNumber()
+	} else {
+		s.prefixes.accept(instance, q)
+	}
+	if err := stream.Send(accepted(instance, c.prompt, number)); err != nil {
 		return err
 	}
 	return s.forward(out, stream, c)
@@ -169,9 +173,9 @@ func (s *Server) meant(q addressed) error {
 	)
 }
 
-func accepted(instance string, prompt int) *workerv1.GenerateResponse {
+func accepted(instance string, prompt int, number uint64) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{
-		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: tokens(prompt)},
+		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: tokens(prompt), PrefixNumber: number},
 	}}
 }
 

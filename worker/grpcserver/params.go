@@ -33,6 +33,7 @@ func request(q *workerv1.GenerateRequest) (*engine.Request, error) {
 		ID: clip(q.GetRequestId()), Stop: q.GetStop(), Choices: max(int(q.GetChoices()), 1), IgnoreEOS: q.GetIgnoreEos(),
 		Logprobs: q.GetLogprobs(), TopLogprobs: int(q.GetTopLogprobs()), Priority: int(q.GetPriority()),
 		CacheSalt: q.GetCacheSalt(), Adapter: q.GetAdapter(), JSONSchema: q.GetJsonSchema(),
+		Name: engine.PromptName{Hash: q.GetPrefixHash(), Blocks: q.GetPrefixBlocks(), Bytes: q.GetPrefixBytes()},
 	}
 	switch {
 	case q.GetMaxTokens() > math.MaxInt32:

@@ -4,9 +4,11 @@ import (
 	"sync"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/worker/engine"
 )
 
-// mostPrefixes is how many prompts are remembered, and so the most that a report names. Each takes 16 bytes.
+// mostPrefixes is the most prompts that a report names, and how many are remembered of an engine that does not follow them
+// itself. Each takes 16 bytes.
 const mostPrefixes = 1024
 
 // prefixes are the last prompts that an instance has accepted, as their callers name them. Its zero value is ready.
@@ -51,6 +53,34 @@ func (p *prefixes) since(instance string, from uint64) ([]*workerv1.Prefix, uint
 		out = append(out, &workerv1.Prefix{Hash: x.hash, Blocks: x.blocks})
 	}
 	return out, from
+}
+
+// telling is how far a stream of reports has told of an instance's prompts, and whether its engine follows them.
+type telling struct {
+	instance string
+	follows  bool
+	next     uint64 // the number that comes next
+}
+
+// prompts tells a stream what is new of prompts.
+func (s *Server) prompts(r *workerv1.Report, e engine.Engine, t *telling) {
+	follower, ok := e.(engine.Follower)
+	if t.instance != r.GetInstanceId() || t.follows != ok {
+		*t = telling{instance: r.GetInstanceId(), follows: ok}
+	}
+	if !ok {
+		r.Prefixes, t.next = s.prefixes.since(t.instance, t.next)
+		return
+	}
+	news, next, whole := follower.Prompts(t.next, mostPrefixes)
+	t.next, r.PrefixesExact = next, whole
+	for _, n := range news {
+		p := &workerv1.Prefix{Hash: n.Hash, Blocks: n.Blocks, Number: n.Number}
+		if n.Held < n.Blocks {
+			p.HeldBlocks = new(n.Held)
+		}
+		r.Prefixes = append(r.Prefixes, p)
+	}
 }
 
 // of forgets what another instance had. The caller holds the lock.

@@ -30,16 +30,16 @@ func (s *Server) Watch(q *workerv1.WatchRequest, stream grpc.ServerStreamingServ
 	ticker, looks := s.clock.NewTicker(interval(q.GetIntervalMilliseconds())), s.clock.NewTicker(minInterval)
 	defer ticker.Stop()
 	defer looks.Stop()
-	untold := uint64(0) // the number of the first prompt that this stream has not named
+	var told telling
 	for ends := false; ; {
 		now, changed := s.worker.Status()
-		r, told := report(s.worker.Identity(), now)
+		r, load := report(s.worker.Identity(), now)
 		r.Sequence = s.reports.next()
-		r.Prefixes, untold = s.prefixes.since(r.GetInstanceId(), untold)
+		s.prompts(r, now.Engine, &told)
 		if err := stream.Send(r); err != nil || ends {
 			return err
 		}
-		if s.due(stream.Context(), ticker.C(), looks.C(), changed, func() bool { return leapt(now, &told) }) {
+		if s.due(stream.Context(), ticker.C(), looks.C(), changed, func() bool { return leapt(now, &load) }) {
 			continue
 		}
 		select {

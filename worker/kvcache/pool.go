@@ -17,6 +17,12 @@ type block struct {
 
 	older, newer int32 // neighbours in the list of cached blocks
 	next         int32 // in the index
+
+	// When full: the block before it, or the one that joins the ends of the list, and how many blocks of its prompt there are up
+	// to its end. marks are those of prompts of which it is the last block that is there; noted: it is in pool.fell.
+	before, depth int32
+	marks         *marks
+	noted         bool
 }
 
 // pool is the blocks: which are free, which are active (an open table holds them), and which are cached (idle chains alone
@@ -29,6 +35,7 @@ type pool struct {
 	active int
 	tokens int // computed, in active blocks
 	index  index
+	fell   []int32 // blocks with marks that have fallen, and perhaps others
 }
 
 func newPool(n int) pool {
@@ -93,10 +100,14 @@ func (p *pool) fill(i int32, tokens []Token) int {
 	return n
 }
 
-// seal makes a full block one that can be found.
-func (p *pool) seal(i int32, before *digest) {
+// root is the place before every first block.
+func (p *pool) root() int32 { return int32(len(p.blocks) - 1) }
+
+// seal makes a full block one that can be found: block before comes before it, whose digest is after.
+func (p *pool) seal(i, before int32, after *digest) {
 	b := &p.blocks[i]
-	b.digest = before.then(&b.tokens)
+	b.before, b.depth = before, p.blocks[before].depth+1
+	b.digest = after.then(&b.tokens)
 	head := p.index.head(&b.digest)
 	b.next, *head = *head, i
 }
@@ -111,6 +122,7 @@ func (p *pool) shrink(i int32, n int) {
 		}
 		*at = b.next
 		b.kept = false
+		p.gone(i)
 	}
 	if b.tables > 0 {
 		p.tokens -= int(b.fill) - n
@@ -139,7 +151,7 @@ func (p *pool) twin(i int32, ends bool) int32 {
 }
 
 // oldest is the least recently used cached block, which ends an idle chain. There must be one.
-func (p *pool) oldest() int32 { return p.blocks[len(p.blocks)-1].newer }
+func (p *pool) oldest() int32 { return p.blocks[p.root()].newer }
 
 // list makes a block the most recently used of the cached ones.
 func (p *pool) list(i int32) {

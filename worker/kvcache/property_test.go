@@ -28,7 +28,9 @@ func TestWhateverHappensItIsTheReferenceAndTheDeviceFollows(t *testing.T) {
 		}
 		for len(g.players) > 0 {
 			g.close(t, 0)
+			g.watch()
 		}
+		g.listen(t)
 		g.flush(t)
 		if s := g.c.Stats(); s.Active != 0 || s.Tables != 0 || s.Tokens != 0 || g.d.cells() > s.Cached*BlockTokens {
 			t.Fatalf("after the last table was closed there are %+v and %d cells", s, g.d.cells())
@@ -42,6 +44,7 @@ type game struct {
 	r       *reference
 	d       *device
 	players []*player
+	marks   []*followed
 }
 
 type player struct {
@@ -58,7 +61,7 @@ func (g *game) play(t *rapid.T) {
 	}
 	i := rapid.IntRange(0, len(g.players)-1).Draw(t, "table")
 	p := g.players[i]
-	switch rapid.SampledFrom([]string{"open", "open", "step", "step", "step", "step", "fork", "truncate", "close", "close"}).Draw(t, "operation") {
+	switch rapid.SampledFrom([]string{"open", "open", "step", "step", "step", "step", "fork", "truncate", "close", "close", "follow", "listen"}).Draw(t, "operation") {
 	case "open":
 		g.open(t)
 	case "step":
@@ -78,6 +81,11 @@ func (g *game) play(t *rapid.T) {
 		p.todo = all[p.t.Len():]
 	case "close":
 		g.close(t, i)
+	case "follow":
+		g.listen(t)
+		g.follow(t, p)
+	case "listen":
+		g.listen(t)
 	}
 }
 
@@ -132,6 +140,7 @@ func (g *game) step(t *rapid.T) {
 		}
 		err := g.c.Grow(p.t, p.t.Len()+len(next))
 		agree(t, err, g.r.grow(p.ref, len(p.ref.tokens)+len(next)))
+		g.watch() // what is computed in this step may be what has just gone
 		if err == nil {
 			items = append(items, item{p, next})
 		}
@@ -198,6 +207,7 @@ func (g *game) flush(t *rapid.T) {
 
 // compare says where the cache differs from the reference.
 func (g *game) compare() error {
+	g.watch()
 	if got, want := g.c.Stats(), g.r.stats(); got != want {
 		return fmt.Errorf("the cache says\n%+v, the reference\n%+v", got, want)
 	}

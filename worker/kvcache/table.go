@@ -78,11 +78,12 @@ func (c *Cache) Append(t *Table, tokens []Token) {
 		t.computed += n
 		tokens = tokens[n:]
 		if t.computed%BlockTokens == 0 {
-			before := &t.start
+			before, after := c.pool.root(), &t.start
 			if k > 0 {
-				before = &c.pool.blocks[t.seq.blocks[k-1]].digest
+				before = t.seq.blocks[k-1]
+				after = &c.pool.blocks[before].digest
 			}
-			c.pool.seal(i, before)
+			c.pool.seal(i, before, after)
 		}
 	}
 }
@@ -91,7 +92,7 @@ func (c *Cache) Append(t *Table, tokens []Token) {
 // Where the cut would go through a block that another sequence holds too, t loses that block whole: see Table.Len. The
 // device follows even if nothing changes here, so Truncate(t, t.Len()) clears what an aborted step may have left.
 func (c *Cache) Truncate(t *Table, tokens int) {
-	s, n := t.seq, min(max(tokens, 0), t.computed)
+	s, n, cut := t.seq, min(max(tokens, 0), t.computed), int32(none)
 	if part := n % BlockTokens; part > 0 {
 		i := s.blocks[n/BlockTokens]
 		switch b := &c.pool.blocks[i]; {
@@ -99,11 +100,14 @@ func (c *Cache) Truncate(t *Table, tokens int) {
 		case b.holders > 1:
 			n -= part
 		default:
-			c.pool.shrink(i, part)
+			cut = i
 		}
 	}
 	t.computed = n
 	c.release(s, blocksOf(n))
+	if cut != none { // after those behind it, as always
+		c.pool.shrink(cut, n%BlockTokens)
+	}
 	c.truncate(s, n)
 	c.bound()
 }

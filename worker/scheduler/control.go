@@ -143,6 +143,9 @@ func (s *scheduler) changeAdapter() (bool, error) {
 // registerAdapter books a change that was made. What was computed with the old adapter isn't found any more. s.mu is held.
 func (s *scheduler) registerAdapter(c *change) {
 	name := c.adapter.Name
+	if old := s.state.adapters[name]; old != nil {
+		s.state.ledger.void(old.key)
+	}
 	if c.unload {
 		delete(s.state.adapters, name)
 		return

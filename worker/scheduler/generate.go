@@ -145,7 +145,7 @@ func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, e
 		}
 	}
 	choices := max(1, q.Choices)
-	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, out: newOutput(len(tokens), choices)}
+	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, name: q.Name, out: newOutput(len(tokens), choices)}
 	r.out.cancel = func(err error) { s.cancel(r, err) }
 	// Room for the first of the output; the caller's slice stays as it is.
 	own := append(make([]engine.Token, 0, len(tokens)+q.Made()+min(g.most, 256)), tokens...)

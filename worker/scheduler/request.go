@@ -17,6 +17,8 @@ type request struct {
 	ignoreEOS bool
 	runs      []*run // one for each choice
 	out       *output
+	name      engine.PromptName
+	prompt    *prompt        // in the ledger, until all that the request holds is given back; nil: it isn't there
 	made      int            // tokens that the first choice came with: see resume
 	over      []engine.Chunk // what is said of a choice that came with all of its tokens
 

@@ -18,6 +18,7 @@ type state struct {
 	limits limits
 	vocab  pieces
 	cache  *kvcache.Cache
+	ledger *ledger
 
 	now      int64 // steps so far: the time in which requests age
 	arrivals uint64
@@ -46,8 +47,9 @@ type totals struct {
 
 func newState(l limits, vocab pieces) *state {
 	base := &adapter{}
+	cache := kvcache.New(l.cache)
 	return &state{
-		limits: l, vocab: vocab, cache: kvcache.New(l.cache),
+		limits: l, vocab: vocab, cache: cache, ledger: newLedger(cache, l.cache.Blocks, l.waiting+l.sequences),
 		adapters: map[string]*adapter{"": base}, turn: turn{now: base, left: turnSteps},
 	}
 }
@@ -63,6 +65,12 @@ func (s *state) arrive(r *request) error {
 	r.left = len(r.runs)
 	r.adapter.inside++
 	s.wait(r.runs[0])
+	if r.name.Blocks == 0 {
+		return nil
+	}
+	if r.prompt = s.ledger.accept(r.name, r.out.prompt, r.adapter.key); r.prompt != nil {
+		r.out.number = r.prompt.news.Number
+	}
 	return nil
 }
 
@@ -105,13 +113,33 @@ func (s *state) retire(r *run) {
 	if r.request.left--; r.request.left == 0 {
 		r.request.adapter.inside--
 	}
+	s.left(r.request)
 }
 
 // close gives back what r holds.
 func (s *state) close(r *run) {
+	if p := r.request.prompt; p != nil {
+		s.ledger.follow(p, r.table, r.request.out.prompt)
+	}
 	s.cache.Close(r.table, !s.frugal)
 	r.table = nil
 	s.given++
+	s.left(r.request)
+}
+
+// left takes r out of the ledger when all of its runs have ended and given back what they held. Of one that never began
+// something may be there all the same.
+func (s *state) left(r *request) {
+	p := r.prompt
+	if p == nil || r.left > 0 || slices.ContainsFunc(r.runs, func(run *run) bool { return run.table != nil }) {
+		return
+	}
+	r.prompt = nil
+	s.ledger.listen()
+	if !p.mark.Set() {
+		s.cache.FollowFound(&p.mark, r.key(), s.raw(r.runs[0].tokens[:r.out.prompt]))
+	}
+	s.ledger.leave(p)
 }
 
 // preempt sends r back to the queue. It starts again with all tokens that it has, so nothing is lost but the work of

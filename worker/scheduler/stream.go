@@ -20,6 +20,7 @@ var errSlowReader = fmt.Errorf("%w: more than %d KiB of its output lay unread", 
 // become one.
 type output struct {
 	prompt int
+	number uint64      // of the news that the prompt came; set before anybody reads
 	cancel func(error) // ends the request in the scheduler
 	ready  chan struct{}
 

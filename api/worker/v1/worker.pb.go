@@ -278,8 +278,14 @@ type Report struct {
 	// Names of the adapters that are loaded, sorted, at most 256.
 	Adapters []string `protobuf:"bytes,18,rep,name=adapters,proto3" json:"adapters,omitempty"`
 	// The prompts of the requests that it has accepted since the previous report of this stream, oldest first, whoever sent
-	// them. The first report names those that are remembered of this instance; none names more than the last 1024.
-	Prefixes      []*Prefix `protobuf:"bytes,19,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	// them. The first report names those that are remembered of this instance; none names more than the last 1024. With
+	// prefixes_exact also those of which less is in the KV cache than the stream was told last: of each prompt only the latest is
+	// told, in the order of Prefix.number, at most 1024 in a report, and what is beyond in the next one.
+	Prefixes []*Prefix `protobuf:"bytes,19,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
+	// Nothing goes out of the KV cache unsaid: of a prompt that was named, as much is there as was said last. While a request
+	// is inside, its prompt counts as whole. False: the worker does not follow its cache, or not everything could be told, and
+	// what is held must be guessed again from here on.
+	PrefixesExact bool `protobuf:"varint,20,opt,name=prefixes_exact,json=prefixesExact,proto3" json:"prefixes_exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -447,12 +453,23 @@ func (x *Report) GetPrefixes() []*Prefix {
 	return nil
 }
 
+func (x *Report) GetPrefixesExact() bool {
+	if x != nil {
+		return x.PrefixesExact
+	}
+	return false
+}
+
 // Prefix names a prompt as the caller that sent it did (prefix_hash and prefix_blocks of GenerateRequest), so that other
 // callers learn where its KV cache is. Nothing of the prompt's text is in it.
 type Prefix struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Hash          uint64                 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
-	Blocks        uint32                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Hash   uint64                 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Blocks uint32                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	// How many leading ones of its blocks the KV cache still holds, rounded down; 0: nothing. Absent: all.
+	HeldBlocks *uint32 `protobuf:"varint,3,opt,name=held_blocks,json=heldBlocks,proto3,oneof" json:"held_blocks,omitempty"`
+	// Counts up through all that an instance has to tell of prompts; 0 where it does not count.
+	Number        uint64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +514,20 @@ func (x *Prefix) GetHash() uint64 {
 func (x *Prefix) GetBlocks() uint32 {
 	if x != nil {
 		return x.Blocks
+	}
+	return 0
+}
+
+func (x *Prefix) GetHeldBlocks() uint32 {
+	if x != nil && x.HeldBlocks != nil {
+		return *x.HeldBlocks
+	}
+	return 0
+}
+
+func (x *Prefix) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -1082,8 +1113,11 @@ type GenerateRequest struct {
 	ResumeReasoning string `protobuf:"bytes,24,opt,name=resume_reasoning,json=resumeReasoning,proto3" json:"resume_reasoning,omitempty"`
 	// What the caller knows the prompt by: a hash of its whole blocks, and how many they are. The worker repeats both in
 	// Report.prefixes and does nothing else with them. Without blocks it repeats nothing.
-	PrefixHash    uint64 `protobuf:"fixed64,25,opt,name=prefix_hash,json=prefixHash,proto3" json:"prefix_hash,omitempty"`
-	PrefixBlocks  uint32 `protobuf:"varint,26,opt,name=prefix_blocks,json=prefixBlocks,proto3" json:"prefix_blocks,omitempty"`
+	PrefixHash   uint64 `protobuf:"fixed64,25,opt,name=prefix_hash,json=prefixHash,proto3" json:"prefix_hash,omitempty"`
+	PrefixBlocks uint32 `protobuf:"varint,26,opt,name=prefix_blocks,json=prefixBlocks,proto3" json:"prefix_blocks,omitempty"`
+	// The length of the prompt that the blocks were cut from, in the unit in which they all have the length 64: so the worker
+	// can say how many of them a number of tokens is. 0 is that of the blocks.
+	PrefixBytes   uint64 `protobuf:"varint,27,opt,name=prefix_bytes,json=prefixBytes,proto3" json:"prefix_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1309,6 +1343,13 @@ func (x *GenerateRequest) GetPrefixHash() uint64 {
 func (x *GenerateRequest) GetPrefixBlocks() uint32 {
 	if x != nil {
 		return x.PrefixBlocks
+	}
+	return 0
+}
+
+func (x *GenerateRequest) GetPrefixBytes() uint64 {
+	if x != nil {
+		return x.PrefixBytes
 	}
 	return 0
 }
@@ -1697,9 +1738,11 @@ func (*GenerateResponse_Finish) isGenerateResponse_Event() {}
 
 // Accepted says that the request is valid and queued: from here on the worker does work for it.
 type Accepted struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InstanceId    string                 `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
-	PromptTokens  uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	InstanceId   string                 `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	PromptTokens uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
+	// Prefix.number of what its reports say of this request's prompt from here on; 0 where it does not count.
+	PrefixNumber  uint64 `protobuf:"varint,3,opt,name=prefix_number,json=prefixNumber,proto3" json:"prefix_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1744,6 +1787,13 @@ func (x *Accepted) GetInstanceId() string {
 func (x *Accepted) GetPromptTokens() uint32 {
 	if x != nil {
 		return x.PromptTokens
+	}
+	return 0
+}
+
+func (x *Accepted) GetPrefixNumber() uint64 {
+	if x != nil {
+		return x.PrefixNumber
 	}
 	return 0
 }
@@ -2583,7 +2633,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"\x16worker/v1/worker.proto\x12\x13ringfleet.worker.v1\"C\n" +
 	"\fWatchRequest\x123\n" +
-	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xb5\x05\n" +
+	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xdc\x05\n" +
 	"\x06Report\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2605,11 +2655,16 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\aresumes\x18\x10 \x01(\bR\aresumes\x12.\n" +
 	"\x13ring_weight_percent\x18\x11 \x01(\rR\x11ringWeightPercent\x12\x1a\n" +
 	"\badapters\x18\x12 \x03(\tR\badapters\x127\n" +
-	"\bprefixes\x18\x13 \x03(\v2\x1b.ringfleet.worker.v1.PrefixR\bprefixesB\x13\n" +
-	"\x11_progress_percent\"4\n" +
+	"\bprefixes\x18\x13 \x03(\v2\x1b.ringfleet.worker.v1.PrefixR\bprefixes\x12%\n" +
+	"\x0eprefixes_exact\x18\x14 \x01(\bR\rprefixesExactB\x13\n" +
+	"\x11_progress_percent\"\x82\x01\n" +
 	"\x06Prefix\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x16\n" +
-	"\x06blocks\x18\x02 \x01(\rR\x06blocks\"\xa4\x05\n" +
+	"\x06blocks\x18\x02 \x01(\rR\x06blocks\x12$\n" +
+	"\vheld_blocks\x18\x03 \x01(\rH\x00R\n" +
+	"heldBlocks\x88\x01\x01\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x04R\x06numberB\x0e\n" +
+	"\f_held_blocks\"\xa4\x05\n" +
 	"\n" +
 	"ModelShape\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
@@ -2677,7 +2732,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x11_cache_hit_tokensB\x0e\n" +
 	"\f_preemptionsB\x11\n" +
 	"\x0f_backlog_tokensB\x12\n" +
-	"\x10_progress_tokens\"\x90\b\n" +
+	"\x10_progress_tokens\"\xb3\b\n" +
 	"\x0fGenerateRequest\x120\n" +
 	"\x14expected_instance_id\x18\x01 \x01(\tR\x12expectedInstanceId\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\tR\x10expectedRevision\x12,\n" +
@@ -2714,7 +2769,8 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x10resume_reasoning\x18\x18 \x01(\tR\x0fresumeReasoning\x12\x1f\n" +
 	"\vprefix_hash\x18\x19 \x01(\x06R\n" +
 	"prefixHash\x12#\n" +
-	"\rprefix_blocks\x18\x1a \x01(\rR\fprefixBlocksB\b\n" +
+	"\rprefix_blocks\x18\x1a \x01(\rR\fprefixBlocks\x12!\n" +
+	"\fprefix_bytes\x18\x1b \x01(\x04R\vprefixBytesB\b\n" +
 	"\x06prompt\">\n" +
 	"\n" +
 	"ChatPrompt\x12\x1a\n" +
@@ -2751,11 +2807,12 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\baccepted\x18\x01 \x01(\v2\x1d.ringfleet.worker.v1.AcceptedH\x00R\baccepted\x122\n" +
 	"\x05delta\x18\x02 \x01(\v2\x1a.ringfleet.worker.v1.DeltaH\x00R\x05delta\x125\n" +
 	"\x06finish\x18\x03 \x01(\v2\x1b.ringfleet.worker.v1.FinishH\x00R\x06finishB\a\n" +
-	"\x05event\"P\n" +
+	"\x05event\"u\n" +
 	"\bAccepted\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12#\n" +
-	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\"\xe1\x01\n" +
+	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12#\n" +
+	"\rprefix_number\x18\x03 \x01(\x04R\fprefixNumber\"\xe1\x01\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\rR\x06tokens\x12\x16\n" +
@@ -2929,6 +2986,7 @@ func file_worker_v1_worker_proto_init() {
 		return
 	}
 	file_worker_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[2].OneofWrappers = []any{}
 	file_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{}
 	file_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
