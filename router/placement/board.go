@@ -126,10 +126,17 @@ func (b *Board) view(before *View, uid string, workers []Worker, virtualNodes in
 		m := &member{Worker: w}
 		if b.index != nil && w.InRing {
 			m.slot = b.index.Slot(slotName(&w))
+		} else if before != nil && before.pods[w.Pod] != nil && before.pods[w.Pod].Instance == w.Instance {
+			m.slot = before.pods[w.Pod].slot // it may come back, and says meanwhile what it loses
 		}
 		v.pods[w.Pod] = m
 	}
 	v.state.adopt(v.pods, now)
+	for _, m := range v.pods {
+		if m.slot != 0 && v.state.exact(m.live) {
+			b.index.SetExact(m.slot, true) // it has said so before it had a slot
+		}
+	}
 	v.arrange(before)
 	return v
 }
@@ -182,11 +189,11 @@ func (b *Board) Observe(modelUID, pod, instance string, l Load, now time.Time) {
 	known := m != nil && m.Instance == instance
 	tell := known && m.InRing && b.index != nil // before it is in the ring it has no slot in the index
 	blocks, changed := v.state.observe(Process{pod, instance}, &l, named, tell, now)
-	if known && len(l.Prompts) > 0 {
-		v.state.computed.add(m.live, blocks, l.Prompts)
-	}
 	if changed {
 		b.index.Resize(m.slot, blocks)
+	}
+	if known {
+		b.hear(v.state, m, &l, blocks)
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 )
 
 // Prompt is a prompt as a worker's report names it: the hash of its last whole block, and how many blocks it has. Routers
-// send both with a request; a worker only repeats them.
+// send both with a request; a worker only repeats them. Lost is how many of the last ones the worker's cache has lost since,
+// and Number orders what it says; 0: it does not count.
 type Prompt struct {
-	Hash   uint64
-	Blocks int
+	Hash         uint64
+	Blocks, Lost int
+	Number       uint64
 }
 
 // mostComputed is how many prompts of a model are remembered that reports have named; the oldest go first. Each takes some
@@ -28,14 +30,16 @@ type computed struct {
 	next  int
 }
 
-// copied is the worker that has computed a prompt last, and how many blocks reports may have named of that one before it
-// has evicted this prompt.
+// copied is the worker that has computed a prompt last, how many blocks of it there are, and how many blocks reports may have
+// named of that worker before it has evicted the prompt.
 type copied struct {
 	live  *live
+	held  int
 	until int
 }
 
-// add notes what an instance with room for so many blocks has computed; 0: its room is unknown.
+// add notes what an instance with room for so many blocks has computed; 0: its room is unknown, or it says itself what it
+// loses.
 func (c *computed) add(l *live, room int, prompts []Prompt) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -43,16 +47,35 @@ func (c *computed) add(l *live, room int, prompts []Prompt) {
 		c.on = map[uint64]copied{}
 	}
 	for _, p := range prompts {
+		before, again := c.on[p.Hash]
+		if p.Lost > 0 && again {
+			if before.live == l {
+				before.held = p.Blocks - p.Lost
+				c.on[p.Hash] = before
+			}
+			continue
+		}
+		if p.Lost >= p.Blocks {
+			continue // it is not said to be anywhere
+		}
 		l.named += max(0, min(p.Blocks, prefix.MaxBlocks))
 		until := math.MaxInt
 		if room > 0 {
 			until = l.named + room
 		}
-		if _, again := c.on[p.Hash]; !again {
+		if !again {
 			c.enter(p.Hash)
 		}
-		c.on[p.Hash] = copied{l, until}
+		c.on[p.Hash] = copied{l, p.Blocks - p.Lost, until}
 	}
+}
+
+// held is how much of a prompt an instance has said last that it holds; false where that is not known.
+func (c *computed) held(l *live, hash uint64) (blocks int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.on[hash]
+	return p.held, ok && p.live == l
 }
 
 // enter makes room for a hash.
@@ -80,7 +103,7 @@ func (c *computed) match(chain prefix.Chain, members []*member, blocks []int) {
 		}
 		for i, m := range members {
 			if m.live == p.live {
-				blocks[i] = max(blocks[i], n)
+				blocks[i] = max(blocks[i], min(n, p.held))
 			}
 		}
 	}

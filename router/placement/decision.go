@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ type Estimate struct {
 
 // estimate is what a snapshot says of a worker.
 func estimate(m *member, c *Candidate) Estimate {
-	return Estimate{Pod: m.Pod, Wait: seconds(c.Wait), Prefill: seconds(c.Prefill), Cached: int(c.Cached), Load: c.Load}
+	return Estimate{Pod: m.Pod, Wait: seconds(c.Wait), Prefill: seconds(c.Prefill), Cached: int(math.Round(c.Cached)), Load: c.Load}
 }
 
 // longest is what longer predictions are cut to.

@@ -3,6 +3,8 @@ package placement
 import (
 	"slices"
 	"time"
+
+	"github.com/ringfleet/ringfleet/router/prefix"
 )
 
 // mostIDs and mostAdapters are how many a report names at most; a list of that length may not be whole.
@@ -45,7 +47,12 @@ type live struct {
 	adapters []string
 	told     int // blocks that the index was told it has room for
 
-	named int // blocks of prompts that reports have named; computed.mu guards it
+	// The number up to which reports have told of prompts, and the requests that have ended of which none has told yet.
+	heard   uint64
+	unheard []prefix.Sent
+
+	exact bool // it says what goes out of its cache
+	named int  // blocks of prompts that reports have named; computed.mu guards it
 
 	// Of others, as reports have shown it.
 	turned average // tokens to compute that were in a report and that this router did not know of

@@ -52,8 +52,10 @@ type Load struct {
 	// Prefill and Decode are tokens a second, of all requests together.
 	Prefill, Decode *float64
 	// Prompts are those that it has accepted since its last report, whichever router sent them, and with its first one
-	// those that it remembers; oldest first, at most 1024.
+	// those that it remembers; oldest first, at most 1024. With Exact also those of which it has lost something, and nothing
+	// goes out of its cache unsaid: what is held is not guessed.
 	Prompts []Prompt
+	Exact   bool
 	// RequestIDs are those that run or wait, at most 1024.
 	RequestIDs []string
 	// Adapters are those that it has loaded, sorted; nil: unknown. With 256 there may be more. The board keeps the slice.
@@ -69,7 +71,7 @@ type Request struct {
 	Adapter string
 	// Key is the affinity key: where the walk on the ring begins.
 	Key []byte
-	// Chain is the prompt's blocks in the index of prefixes. It must not change before the ticket has ended.
+	// Chain is the prompt's blocks in the index of prefixes. It must not change any more.
 	Chain prefix.Chain
 	// PromptBytes is the length of the prompt's text. The board estimates tokens from it.
 	PromptBytes int

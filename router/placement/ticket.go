@@ -30,6 +30,7 @@ type Ticket struct {
 	prompt         float64 // tokens
 	uncached       int64   // tokens of it to compute
 	need           int64   // tokens of the KV cache
+	number         uint64  // of what the worker's reports say of the prompt from then on; 0: unknown
 	reported       bool    // a report holds it
 	accepted       bool    // the worker has said that it has it
 	ended          bool
@@ -100,6 +101,26 @@ func (t *Ticket) Accepted(promptTokens uint32, now time.Time) {
 	t.live.resize(t, max(1, int64(uncached)), now)
 }
 
+// Numbered says from which number on the worker's reports say of the prompt what this request has made of it; 0: it does not
+// count. It comes before Accepted.
+func (t *Ticket) Numbered(number uint64) {
+	t.state.mu.Lock()
+	late := !t.ended && number > 0 && number <= t.live.heard && len(t.chain) > 0
+	if !t.ended {
+		t.number = number
+	}
+	chain := t.chain
+	t.state.mu.Unlock()
+	if !late || t.index == nil {
+		return
+	}
+	// What it has lost since was told before, when it was not known whether that was before or after this request.
+	last := chain[len(chain)-1]
+	if held, ok := t.state.computed.held(t.live, last); ok {
+		t.index.Hear(t.member.slot, []prefix.News{{Hash: last, Blocks: len(chain), Held: held, Number: number + 1}}, nil)
+	}
+}
+
 // FirstToken says that the first piece of the answer is there: the prompt has been computed. Only the first call counts.
 func (t *Ticket) FirstToken(now time.Time) {
 	t.state.mu.Lock()
@@ -113,8 +134,15 @@ func (t *Ticket) FirstToken(now time.Time) {
 
 // Ended takes the request off its worker and learns from how it ended. Only the first call counts.
 func (t *Ticket) Ended(r Result, now time.Time) {
-	chain, counts := t.end(r, now)
-	if t.index == nil || len(chain) == 0 || !r.Answered || r.PromptTokens == 0 {
+	chain, counts, never := t.end(r, now)
+	if t.index == nil || len(chain) == 0 {
+		return
+	}
+	if never {
+		t.index.Withdraw(t.member.slot, chain, t.claim, t.state.unsaid(t.live))
+		return
+	}
+	if !r.Answered || r.PromptTokens == 0 {
 		return
 	}
 	cached := t.claim.Known
@@ -126,12 +154,13 @@ func (t *Ticket) Ended(r Result, now time.Time) {
 }
 
 // end is Ended under the lock. It returns the chain that the index is told of, none the second time, and whether the
-// worker counts what it had of prompts: one that has never had anything may be an engine that doesn't.
-func (t *Ticket) end(r Result, now time.Time) (chain prefix.Chain, counts bool) {
+// worker counts what it had of prompts: one that has never had anything may be an engine that doesn't. never: the worker, which
+// says what it has, has not taken the request in.
+func (t *Ticket) end(r Result, now time.Time) (chain prefix.Chain, counts, never bool) {
 	t.state.mu.Lock()
 	defer t.state.mu.Unlock()
 	if t.ended {
-		return nil, false
+		return nil, false, false
 	}
 	t.ended = true
 	t.live.end(t, int64(r.CompletionTokens), now)
@@ -143,5 +172,6 @@ func (t *Ticket) end(r Result, now time.Time) (chain prefix.Chain, counts bool) 
 		t.state.compare(now)
 	}
 	chain, t.chain = t.chain, nil
-	return chain, t.live.counts
+	t.live.outlast(chain, t.number)
+	return chain, t.live.counts, t.live.exact && !t.accepted
 }

@@ -20,8 +20,8 @@ func (t *tree) has(id uint32, w uint16) int {
 	return 0
 }
 
-// grasp returns w's hold on run id, as the one used last or right behind newer; one without blocks where w had none, 0
-// where there is no room for it.
+// grasp returns w's hold on run id, as the one used last or right behind newer, its hold on the run before; one without
+// blocks where w had none, 0 where there is no room for it.
 func (t *tree) grasp(id uint32, w uint16, newer uint32) uint32 {
 	order := &t.workers[w].order
 	if h := t.held(id, w); h != 0 {
@@ -34,6 +34,7 @@ func (t *tree) grasp(id uint32, w uint16, newer uint32) uint32 {
 	h := t.takeHold()
 	*t.hold(h) = hold{worker: w}
 	t.attach(h, id)
+	t.hang(h, newer)
 	t.holdIDs.insert(order, h, newer)
 	return h
 }
@@ -59,7 +60,7 @@ func (t *tree) lower(is *hold, n int) {
 	t.blocks -= int64(less)
 }
 
-// release ends hold h, the oldest of its worker, and the run if nobody else has it.
+// release ends hold h, behind which its worker has none, and the run if nobody else has it.
 func (t *tree) release(h uint32) {
 	id := t.hold(h).run
 	t.detach(h)
@@ -73,6 +74,7 @@ func (t *tree) release(h uint32) {
 func (t *tree) end(h uint32) {
 	is := t.hold(h)
 	t.lower(is, 0)
+	t.unhang(h)
 	t.holdIDs.remove(&t.workers[is.worker].order, h)
 	t.holdIDs.give(h)
 }
@@ -85,6 +87,7 @@ func (t *tree) drop(id uint32) {
 		t.end(h)
 		h = next
 	}
+	t.pruneEnds(id, 0)
 	t.table.remove(r.hashes[0], id)
 	if r.parent != 0 {
 		t.run(r.parent).children--
@@ -138,7 +141,7 @@ func (t *tree) takeRun() uint32 {
 		t.runs = append(t.runs, new([runPage]run))
 	}
 	r := t.run(id)
-	r.first, r.parent, r.children, r.holds, r.n = 0, 0, 0, 0, 0
+	r.first, r.parent, r.children, r.ends, r.holds, r.n = 0, 0, 0, 0, 0, 0
 	return id
 }
 
@@ -188,7 +191,7 @@ func (t *tree) clear(w uint16) bool {
 
 // bytes is the memory that the tree has taken.
 func (t *tree) bytes() int64 {
-	return int64(len(t.table.cells))*8 +
+	return int64(len(t.table.cells)+len(t.ends.table.cells))*8 + int64(len(t.ends.ring))*endSize +
 		int64(len(t.runs))*runPage*runSize + int64(len(t.holds))*holdPage*holdSize +
 		int64(len(t.runIDs.pages)+len(t.holdIDs.pages))*linkPage*linkSize +
 		int64(cap(t.runs)+cap(t.holds)+cap(t.runIDs.pages)+cap(t.holdIDs.pages))*8

@@ -1,8 +1,9 @@
 // Package prefix keeps a router's guess of which worker has which prompt in its cache. It makes a prompt a chain of hashes
 // and remembers the chains of the requests that this router has sent, for each worker the ones used last that its cache
 // has room for, in bounded memory. It is a guess: workers evict on their own, other routers send them requests too, and
-// a restarted worker has nothing. So it learns from what workers say about requests that have ended. It never sees a
-// tokeniser, never talks to a worker and never chooses one: that is package placement.
+// a restarted worker has nothing. So it learns from what workers say about requests that have ended. Of a worker that says
+// what goes out of its cache it forgets that and nothing else. It never sees a tokeniser, never talks to a worker and never
+// chooses one: that is package placement.
 package prefix
 
 import (
@@ -36,6 +37,7 @@ type Claim struct {
 	// Known is how many leading blocks of the chain the worker had by requests that have settled.
 	Known   int
 	shrinks uint32
+	had     int // leading blocks, of a worker that is exact
 }
 
 // Index is who has which prefix. It is safe for concurrent use.
@@ -59,7 +61,7 @@ func New(o Options) *Index {
 	most = max(most, LeastMaxBytes)
 	// A quarter is for holds, the rest for runs and their places in the table, of which each has two to four.
 	workers := most / 64
-	runs := (most*3/4 - workers) / (runSize + linkSize + 4*8 + 1)
+	runs := (most*3/4 - workers) / (runSize + linkSize + 4*8 + 1 + endSize + 4*8)
 	holds := most / 4 / (holdSize + linkSize + 1)
 	x := newIndex(int(runs-runs%linkPage), int(holds-holds%linkPage), int(workers/workerSize))
 	x.maxBytes = most
@@ -176,7 +178,12 @@ func (x *Index) Insert(s Slot, c Chain) Claim {
 		return Claim{}
 	}
 	w := s.number()
-	claim := Claim{Known: x.tree.put(w, c, false), shrinks: x.tree.workers[w].shrinks}
+	claim := Claim{shrinks: x.tree.workers[w].shrinks}
+	if x.tree.workers[w].exact {
+		claim.had = x.tree.leading(w, c)
+	}
+	claim.Known = x.tree.put(w, c, false)
+	x.tree.noteEnd(w, c)
 	more := x.tree.trim(w)
 	x.mu.Unlock()
 	x.trim(s, more)
@@ -186,14 +193,18 @@ func (x *Index) Insert(s Slot, c Chain) Claim {
 // Settle notes that a request sent with Insert was answered and that s, when it began, had only the first cached blocks of
 // c. It has all of c now, used last. Where that is clearly less than the claim, the worker evicts earlier than believed:
 // its limit drops by an eighth of what it is thought to have, and what it used longest ago is forgotten. Other answers let
-// the limit grow back slowly, never beyond the room.
+// the limit grow back slowly, never beyond the room. One that is exact has what it has: some of c may have gone again.
 func (x *Index) Settle(s Slot, c Chain, claim Claim, cached int) {
 	x.mu.Lock()
 	more := false
 	if x.is(s) {
 		w := s.number()
-		x.tree.put(w, c, true)
-		x.tree.workers[w].learn(claim, cached)
+		if x.tree.workers[w].exact {
+			x.tree.put(w, c[:x.tree.leading(w, c)], true)
+		} else {
+			x.tree.put(w, c, true)
+			x.tree.workers[w].learn(claim, cached)
+		}
 		more = x.tree.trim(w)
 	}
 	x.mu.Unlock()

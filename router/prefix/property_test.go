@@ -20,6 +20,7 @@ type game struct {
 	chains  []Chain // that were used
 	sent    []sending
 	bounded bool // the index is too small for all: it may know less than the reference
+	exact   map[Slot]bool
 }
 
 type sending struct {
@@ -60,7 +61,7 @@ func (g *game) draw(t *rapid.T) Chain {
 func (g *game) play(t *rapid.T) error {
 	i := rapid.IntRange(0, len(g.slots)-1).Draw(t, "worker")
 	s := g.slots[i]
-	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	switch rapid.IntRange(0, 13).Draw(t, "what") {
 	case 0:
 		g.x.Forget(g.names[i])
 		delete(g.r.workers, s)
@@ -72,6 +73,11 @@ func (g *game) play(t *rapid.T) error {
 		}
 	case 2, 3, 4:
 		g.settle(t)
+	case 10:
+		g.exact[s] = !g.exact[s]
+		g.x.SetExact(s, g.exact[s])
+	case 11, 12, 13:
+		g.cut(t, s)
 	default:
 		c := g.draw(t)
 		claim := g.x.Insert(s, c)
@@ -103,8 +109,38 @@ func (g *game) settle(t *rapid.T) {
 		cached = rapid.IntRange(0, len(q.c)).Draw(t, "cached")
 	}
 	g.x.Settle(q.s, q.c, q.claim, cached)
-	if slices.Contains(g.slots, q.s) {
-		g.r.put(q.s, q.c, true)
+	if !slices.Contains(g.slots, q.s) {
+		return
+	}
+	if g.exact[q.s] {
+		has, _ := g.r.worker(q.s).leading(q.c)
+		q.c = q.c[:has]
+	}
+	g.r.put(q.s, q.c, true)
+}
+
+// cut lets a worker say that less of a prompt is there, or a router take back that it sent it.
+func (g *game) cut(t *rapid.T, s Slot) {
+	if len(g.chains) == 0 {
+		return
+	}
+	c := rapid.SampledFrom(g.chains).Draw(t, "prompt")
+	if len(c) == 0 {
+		return
+	}
+	n := rapid.IntRange(0, len(c)-1).Draw(t, "held")
+	if rapid.Bool().Draw(t, "withdrawn") {
+		g.x.Withdraw(s, c, Claim{had: n}, nil)
+		g.r.cut(s, c, n)
+		return
+	}
+	known, depth := g.x.tree.ends.find(c[len(c)-1]), 0
+	if known != 0 {
+		depth = int(g.x.tree.ends.at(known).depth) // beyond that nobody had anything when the index looked last
+	}
+	g.x.Hear(s, []News{{Hash: c[len(c)-1], Blocks: len(c), Held: n}}, nil)
+	if n < depth {
+		g.r.cut(s, c, n)
 	}
 }
 
@@ -123,6 +159,7 @@ func (g *game) compare() error {
 }
 
 func (g *game) run(t *rapid.T, steps int) {
+	g.exact = map[Slot]bool{}
 	for range rapid.IntRange(1, 6).Draw(t, "workers") {
 		g.join()
 	}
@@ -169,6 +206,11 @@ func TestCraftedHashesBreakNothing(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "settle") {
 				x.Settle(s, c, claim, rapid.IntRange(0, len(c)).Draw(t, "cached"))
+			}
+			if rapid.Bool().Draw(t, "hear") {
+				n := rapid.IntRange(0, len(c)-1).Draw(t, "held")
+				x.SetExact(s, true)
+				x.Hear(s, []News{{Hash: c[rapid.IntRange(0, len(c)-1).Draw(t, "last")], Blocks: len(c), Held: n}}, []Sent{{Chain: c[:n], Number: 1}})
 			}
 			if err := sound(&x.tree); err != nil {
 				t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 type reference struct {
 	clock   int
 	workers map[Slot]*refWorker
+	before  map[uint64]uint64 // of each block the one before it
 }
 
 type refWorker struct {
@@ -35,13 +36,32 @@ func (r *reference) worker(s Slot) *refWorker {
 // put uses all of c, its end first, so that its end is also what goes first.
 func (r *reference) put(s Slot, c Chain, settled bool) {
 	w := r.worker(s)
+	if r.before == nil {
+		r.before = map[uint64]uint64{}
+	}
 	for i := len(c) - 1; i >= 0; i-- {
 		r.clock++
+		if i > 0 {
+			r.before[c[i]] = c[i-1]
+		}
 		if w.blocks[c[i]] == nil {
 			w.blocks[c[i]] = &refBlock{}
 		}
 		w.blocks[c[i]].used = r.clock
 		w.blocks[c[i]].settled = w.blocks[c[i]].settled || settled
+	}
+}
+
+// cut takes block n of c and all that is behind it, in whatever prompt.
+func (r *reference) cut(s Slot, c Chain, n int) {
+	w := r.worker(s)
+	for h := range w.blocks {
+		for at, ok := h, true; ok; at, ok = r.before[at] {
+			if at == c[n] {
+				delete(w.blocks, h)
+				break
+			}
+		}
 	}
 }
 
@@ -113,7 +133,7 @@ func sound(t *tree) error {
 	for id := range age {
 		err = errors.Join(err, soundRun(t, id, age, holdAge, children[id]))
 	}
-	return err
+	return errors.Join(err, soundEnds(t, age))
 }
 
 // soundWorkers returns the age of every hold among those of its worker.
@@ -162,6 +182,9 @@ func soundRun(t *tree, id uint32, age, holdAge map[uint32]int, children uint32) 
 		if !known || is.run != id || is.prev != before || is.have < 1 || is.have > r.n || is.settled > is.have {
 			return fmt.Errorf("hold %d on run %d of %d blocks: %+v", h, id, r.n, *is)
 		}
+		if err := soundPlace(t, h, r.parent); err != nil {
+			return err
+		}
 		if r.parent != 0 {
 			up := t.held(r.parent, is.worker)
 			if up == 0 || t.hold(up).have != t.run(r.parent).n || holdAge[up] > holdAge[h] {
@@ -175,6 +198,53 @@ func soundRun(t *tree, id uint32, age, holdAge map[uint32]int, children uint32) 
 	}
 	if n == 0 || n != int(r.holds) {
 		return fmt.Errorf("run %d counts %d holds and has %d", id, r.holds, n)
+	}
+	return nil
+}
+
+// soundPlace checks where hold h hangs; parent is the run before its own.
+func soundPlace(t *tree, h, parent uint32) error {
+	is, up := t.hold(h), uint32(0)
+	if parent != 0 {
+		up = t.held(parent, is.worker)
+	}
+	if is.up != up || up == 0 && is.left+is.right != 0 {
+		return fmt.Errorf("hold %d hangs behind %d, not %d", h, is.up, up)
+	}
+	if up != 0 && is.left == 0 && t.hold(up).down != h || is.left != 0 && t.hold(is.left).right != h || is.right != 0 && t.hold(is.right).left != h {
+		return fmt.Errorf("hold %d is not where its neighbours think", h)
+	}
+	if d := is.down; d != 0 && (t.hold(d).up != h || t.hold(d).left != 0) {
+		return fmt.Errorf("hold %d does not hang first behind hold %d", d, h)
+	}
+	return nil
+}
+
+// soundEnds checks that every known prompt ends where the tree says, and that the runs know it.
+func soundEnds(t *tree, age map[uint32]int) error {
+	listed := map[uint32]uint32{}
+	for run := range age {
+		for id := t.run(run).ends; id != 0; id = t.ends.at(id).next {
+			listed[id] = run
+		}
+	}
+	known := 0
+	for i := range t.ends.ring {
+		is := &t.ends.ring[i]
+		if is.run == 0 {
+			continue
+		}
+		known++
+		depth := int(is.at)
+		for up := t.run(is.run).parent; up != 0; up = t.run(up).parent {
+			depth += int(t.run(up).n)
+		}
+		if listed[uint32(i+1)] != is.run || t.ends.find(is.hash) != uint32(i+1) || is.at < 1 || is.at > t.run(is.run).n || depth != int(is.depth) {
+			return fmt.Errorf("prompt %x ends at %d blocks, %d of run %d: %+v", is.hash, depth, is.at, is.run, *is)
+		}
+	}
+	if known != len(listed) {
+		return fmt.Errorf("%d prompts are known, the runs know %d", known, len(listed))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ type worker struct {
 	room    int    // that its cache has room for; 0 is unknown
 	limit   int    // that are believed to last: at most room; 0 is no limit
 	shrinks uint32 // how often limit was lowered
+	exact   bool   // it says itself what goes out of its cache, and there is no limit
 }
 
 const (
@@ -23,6 +24,7 @@ const (
 // resize sets the room. What was learnt about a share of the room that lasts is kept as that share.
 func (w *worker) resize(room int) {
 	switch {
+	case w.exact:
 	case w.limit == w.room:
 		w.limit = room
 	case room == 0:

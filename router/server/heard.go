@@ -35,6 +35,7 @@ func loadOf(r *workerv1.Report) placement.Load {
 	out := placement.Load{
 		Running: int(l.GetRunning()), Waiting: int(l.GetWaiting()), Seats: int(l.GetMaxSequences()),
 		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(), Prompts: prompts(r.GetPrefixes()),
+		Exact: r.GetPrefixesExact(),
 	}
 	if l != nil && out.Adapters == nil {
 		out.Adapters = []string{} // it says that it has none
@@ -57,9 +58,15 @@ func prompts(list []*workerv1.Prefix) []placement.Prompt {
 	list = list[max(0, len(list)-mostPrompts):]
 	out := make([]placement.Prompt, 0, len(list))
 	for _, p := range list {
-		if n := min(p.GetBlocks(), prefix.MaxBlocks); n > 0 {
-			out = append(out, placement.Prompt{Hash: p.GetHash(), Blocks: int(n)})
+		n := min(p.GetBlocks(), prefix.MaxBlocks)
+		if n == 0 {
+			continue
 		}
+		held := n
+		if p.HeldBlocks != nil {
+			held = min(held, p.GetHeldBlocks())
+		}
+		out = append(out, placement.Prompt{Hash: p.GetHash(), Blocks: int(n), Lost: int(n - held), Number: p.GetNumber()})
 	}
 	return out
 }

@@ -160,6 +160,7 @@ func (a *attempt) accept(x *workerv1.Accepted) {
 	if n > 0 { // 0: it does not know
 		n += uint32(a.made)
 	}
+	a.ticket.Numbered(x.GetPrefixNumber())
 	a.ticket.Accepted(n, a.client.options.Clock.Now())
 }
 

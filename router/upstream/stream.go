@@ -262,6 +262,7 @@ func (s *Stream) message() *workerv1.GenerateRequest {
 	out.RequestId, out.AttemptId = s.request.Place.RequestID, rand.Text()
 	if c := s.request.Place.Chain; len(c) > 0 { // so that other routers hear where the prompt is
 		out.PrefixHash, out.PrefixBlocks = c[len(c)-1], uint32(len(c))
+		out.PrefixBytes = uint64(s.request.Place.PromptBytes)
 	}
 	if s.search.resumes {
 		s.kept.put(out)
