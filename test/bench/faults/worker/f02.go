@@ -14,12 +14,9 @@ import (
 // deathWithinStreams is F02.
 func deathWithinStreams() (all []trial.Trial) {
 	for _, m := range []mode{scripted, settled, llama} {
-		all = append(all, trial.Trial{ID: "F02", Kind: m.kind, Says: "kill -9 of a worker that streams" + m.says, Times: 20, Most: 4 * time.Minute, Spec: m.spec,
+		all = append(all, trial.Trial{ID: "F02", Kind: m.kind, Says: "kill -9 of a worker that streams" + m.says, Times: m.deaths, Most: 4 * time.Minute, Spec: m.spec,
 			Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 				var s streamed
-				if m.free {
-					times = min(times, 5)
-				}
 				for range times {
 					probes, err := beside(ctx, m.probes(r), func() error { return s.kill(ctx, r, m) })
 					if err != nil {

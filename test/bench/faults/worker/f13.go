@@ -14,7 +14,7 @@ import (
 
 // staleConnections is F13.
 func staleConnections() []trial.Trial {
-	return []trial.Trial{{ID: "F13", Says: "engines that close connections after 5 s without a request, and clients that ask each 3.5 to 7 s", Times: 45,
+	return []trial.Trial{{ID: "F13", Says: "engines that close connections after 5 s without a request, and clients that ask each 3.5 to 7 s", Times: 30,
 		Spec: rig.Spec{Workers: 2, KeepAlive: 5 * time.Second},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			lasts, clients := time.Duration(max(times, 12))*time.Second, 250

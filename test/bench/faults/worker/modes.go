@@ -22,6 +22,8 @@ type mode struct {
 	free    bool // the text is the model's
 	streams int
 	words   int
+	// deaths and freezes are how often each is done in a whole run.
+	deaths, freezes int
 }
 
 // between is the time from one word to the next.
@@ -29,10 +31,11 @@ const between = 20 * time.Millisecond
 
 // The modes: answers go on elsewhere; they don't; and the demo's model in the worker itself, where they do.
 var (
-	scripted = mode{spec: rig.Spec{Workers: 4, Plan: engine.Plan{First: between, Between: between}}, resumes: true, streams: 12, words: 100}
-	settled  = mode{kind: "resume off", says: " (resume off)", streams: 12, words: 100,
+	scripted = mode{spec: rig.Spec{Workers: 4, Plan: engine.Plan{First: between, Between: between}}, resumes: true, streams: 12, words: 100, deaths: 10, freezes: 3}
+	settled  = mode{kind: "resume off", says: " (resume off)", streams: 12, words: 100, deaths: 5, freezes: 2,
 		spec: rig.Spec{Workers: 4, Plan: engine.Plan{First: between, Between: between}, Settings: func(s *discovery.Settings) { s.Resume = false }}}
-	llama = mode{kind: "llama.cpp", says: " (llama.cpp in the worker)", spec: rig.Spec{Workers: 3, Llama: true}, resumes: true, free: true, streams: 6, words: 120}
+	llama = mode{kind: "llama.cpp", says: " (llama.cpp in the worker)", spec: rig.Spec{Workers: 3, Llama: true}, resumes: true, free: true, streams: 6, words: 120,
+		deaths: 3, freezes: 2}
 )
 
 // name is a figure's.
