@@ -34,6 +34,7 @@ type ticket interface {
 	Worker() placement.Worker
 	Reason() string
 	Usual() time.Duration
+	Numbered(prefixNumber uint64)
 	Accepted(promptTokens uint32, now time.Time)
 	FirstToken(now time.Time)
 	Ended(r placement.Result, now time.Time)

@@ -149,15 +149,15 @@ func TestEveryTryTellsWhatThePromptIsKnownBy(t *testing.T) {
 			f := newFleet(t, 3, whole)
 			f.workers[0].script = answer(status.Error(codes.Internal, "engine"))
 			r := request()
-			r.Place.Chain = c.chain
+			r.Place.Chain, r.Place.PromptBytes = c.chain, 200
 			s, err := f.Generate(t.Context(), r)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
 			for _, w := range f.workers[:2] {
-				if got := w.seen()[0]; got.GetPrefixHash() != c.hash || got.GetPrefixBlocks() != c.blocks {
-					t.Errorf("%s is told %d of %d blocks", w.Pod, got.GetPrefixHash(), got.GetPrefixBlocks())
+				if got := w.seen()[0]; got.GetPrefixHash() != c.hash || got.GetPrefixBlocks() != c.blocks || (got.GetPrefixBytes() == 200) != (c.blocks > 0) {
+					t.Errorf("%s is told %d of %d blocks and %d bytes", w.Pod, got.GetPrefixHash(), got.GetPrefixBlocks(), got.GetPrefixBytes())
 				}
 			}
 		})

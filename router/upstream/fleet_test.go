@@ -123,6 +123,8 @@ func (r *recorded) tell(what string) {
 	r.told = append(r.told, what)
 }
 
+func (r *recorded) Numbered(n uint64) { r.ticket.Numbered(n) }
+
 func (r *recorded) Accepted(promptTokens uint32, now time.Time) {
 	r.tell("accepted")
 	r.ticket.Accepted(promptTokens, now)
