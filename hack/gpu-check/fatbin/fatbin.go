@@ -59,7 +59,7 @@ func Thin(library []byte, gpu Arch) ([]byte, Summary, error) {
 		return nil, Summary{}, fmt.Errorf("thin a CUDA library: %w", err)
 	}
 	s := f.Section(section)
-	if s == nil || s.Offset+s.Size > uint64(len(library)) {
+	if s == nil || s.Offset > uint64(len(library)) || s.Size > uint64(len(library))-s.Offset {
 		return nil, Summary{}, fmt.Errorf("thin a CUDA library: it has no section %s", section)
 	}
 	out := bytes.Clone(library)
@@ -95,7 +95,7 @@ func thinRegion(b []byte, gpu Arch, sum *Summary) (int, error) {
 		return 0, fmt.Errorf("it begins with %#x, expected %#x", magic, uint32(regionMagic))
 	}
 	header, size := int(binary.LittleEndian.Uint16(b[6:])), binary.LittleEndian.Uint64(b[8:])
-	if header < regionHeader || size > uint64(len(b)-header) {
+	if header < regionHeader || header > len(b) || size > uint64(len(b)-header) {
 		return 0, fmt.Errorf("it claims to have %d bytes behind a header of %d; there are %d", size, header, len(b))
 	}
 	body := b[header:][:size]
