@@ -73,7 +73,7 @@ func TestStreamsThatAreWrongAreErrorsWithoutTextOfTheRequest(t *testing.T) {
 				t.Errorf("%s: got %q, %v", name, got, err)
 			}
 		case err == nil, c.is != nil && !errors.Is(err, c.is), !strings.Contains(err.Error(), c.part), strings.Contains(err.Error(), "secret"),
-			errors.Is(err, engine.ErrLost) != (c.is == engine.ErrLost):
+			errors.Is(err, engine.ErrLost) != errors.Is(c.is, engine.ErrLost):
 			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
