@@ -2,6 +2,8 @@ package env
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 
 	. "github.com/onsi/gomega"
@@ -20,15 +22,38 @@ type uid = types.UID
 type counting struct {
 	client.Client
 	writes atomic.Int64
+
+	mu   sync.Mutex // guards what follows
+	made map[string]int
+	gone map[string][]uid
+}
+
+// pods is how many pods were made in a namespace, and which were deleted there.
+func (c *counting) pods(namespace string) (made int, gone []uid) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made[namespace], slices.Clone(c.gone[namespace])
+}
+
+func (c *counting) note(o client.Object, made int, gone ...uid) {
+	if _, ok := o.(*corev1.Pod); !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.made[o.GetNamespace()] += made
+	c.gone[o.GetNamespace()] = append(c.gone[o.GetNamespace()], gone...)
 }
 
 func (c *counting) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
 	c.writes.Add(1)
+	c.note(o, 1)
 	return c.Client.Create(ctx, o, opts...)
 }
 
 func (c *counting) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	c.writes.Add(1)
+	c.note(o, 0, o.GetUID())
 	return c.Client.Delete(ctx, o, opts...)
 }
 

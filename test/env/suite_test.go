@@ -66,7 +66,7 @@ var _ = BeforeSuite(func() {
 		Client:  client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	models = &counting{Client: mgr.GetClient()}
+	models = &counting{Client: mgr.GetClient(), made: map[string]int{}, gone: map[string][]uid{}}
 	Expect((&inferencemodel.Reconciler{
 		Client: models, Live: mgr.GetAPIReader(), Routers: fleet, Events: mgr.GetEventRecorder("ringfleet"),
 		Clock: clock.RealClock{}, WorkerImage: "ringfleet/worker:dev", PullPolicy: corev1.PullIfNotPresent, Concurrency: 4,
