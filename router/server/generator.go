@@ -71,14 +71,24 @@ func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stre
 const mostTurns = 3
 
 // run waits for a call's turn and makes it. Where nobody took it, because the workers refused or were lost before anybody
-// did any work, and the others have no room, or there are none that might take it, it waits for its turn again.
+// did any work, and the others have no room, or there are none that might take it, it waits for its turn again. So it does,
+// once, where the only worker was lost at work on it and nothing was answered: with others it would have been tried there.
 func (g *generator) run(ctx context.Context, c *gateway.Call, q *placement.Request, call func(*placement.Ticket) error) (*queue.Pass, error) {
+	lost := false
+	var on *upstream.Error
 	for turn := 1; ; turn++ {
 		pass, err := g.turn(ctx, c, q, call)
 		if err == nil || turn == mostTurns {
 			return pass, err
 		}
-		nobody := errors.Is(err, placement.ErrNoWorker) && g.fleet.board.View(c.ModelUID).Sound() == 0
+		nobody := g.fleet.board.View(c.ModelUID).Sound() == 0
+		switch {
+		case errors.Is(err, placement.ErrNoWorker):
+		case errors.As(err, &on) && on.Alone && !lost:
+			lost = true
+		default:
+			nobody = false
+		}
 		if !nobody && !errors.Is(err, placement.ErrNoRoom) {
 			return nil, err
 		}

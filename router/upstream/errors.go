@@ -53,6 +53,8 @@ type Error struct {
 	// Stays is why an answer that had begun could not go on at another worker, in words for clients, such as "it has
 	// several choices". It is empty where another worker was looked for, or where none would help.
 	Stays string
+	// Alone says that nothing was answered when one worker was lost, and that there was no other to ask.
+	Alone bool
 }
 
 // Error names the kind, the worker and the details.

@@ -71,6 +71,8 @@ func (q *search) nobody(err error) error {
 		return err // nobody did any work: the placer knows best why
 	case q.resumes && errors.As(q.held.err, &on):
 		on.Stays = "there is no other worker that can go on with it"
+	case q.lost < mostLost && errors.As(q.held.err, &on):
+		on.Alone = on.Kind == ErrLost
 	}
 	return q.told()
 }
