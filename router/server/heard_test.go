@@ -23,15 +23,22 @@ func TestThePromptsOfAReportArePlacements(t *testing.T) {
 		said []*workerv1.Prefix
 		want []placement.Prompt
 	}{
-		"none":                    {nil, nil},
-		"in their order":          {[]*workerv1.Prefix{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}},
-		"one without blocks":      {[]*workerv1.Prefix{{Hash: 7}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 5, Blocks: 1}}},
+		"none":               {nil, nil},
+		"in their order":     {[]*workerv1.Prefix{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}},
+		"one without blocks": {[]*workerv1.Prefix{{Hash: 7}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 5, Blocks: 1}}},
+		"what is held of them": {
+			[]*workerv1.Prefix{{Hash: 7, Blocks: 3, HeldBlocks: new(uint32(1)), Number: 8}, {Hash: 5, Blocks: 1, HeldBlocks: new(uint32(9))}, {Hash: 4, Blocks: 1, HeldBlocks: new(uint32(0))}},
+			[]placement.Prompt{{Hash: 7, Blocks: 3, Lost: 2, Number: 8}, {Hash: 5, Blocks: 1}, {Hash: 4, Blocks: 1, Lost: 1}},
+		},
 		"longer than any chain":   {[]*workerv1.Prefix{{Hash: 7, Blocks: 1 << 31}}, []placement.Prompt{{Hash: 7, Blocks: prefix.MaxBlocks}}},
 		"one that is not even so": {[]*workerv1.Prefix{nil}, []placement.Prompt{}},
 	} {
 		if got := loadOf(&workerv1.Report{Prefixes: c.said}).Prompts; !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+	if loadOf(&workerv1.Report{}).Exact || !loadOf(&workerv1.Report{PrefixesExact: true}).Exact {
+		t.Error("whether a report is exact is not what it says")
 	}
 	if got := loadOf(&workerv1.Report{Prefixes: many}).Prompts; len(got) != mostPrompts || got[0].Hash != 1 {
 		t.Errorf("of too many %d are left, from %v on", len(got), got[0])

@@ -3,7 +3,10 @@ package grpcserver
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -160,6 +163,50 @@ func TestAReportNamesPromptsOfAcceptedRequestsAndHasNothingOfTheirText(t *testin
 	}
 	if size := proto.Size(m.GetPrefixes()[0]); size > 16 {
 		t.Errorf("a prompt takes %d bytes of a report", size)
+	}
+}
+
+func TestReportsOfAnEngineThatFollowsPromptsSayWhatIsHeld(t *testing.T) {
+	r := newRig(t, sim.Options{Text: "a reply"})
+	c := r.router()
+	long := func(hash uint64, text string) *workerv1.GenerateRequest {
+		return &workerv1.GenerateRequest{
+			Prompt:   &workerv1.GenerateRequest_Text{Text: &workerv1.TextPrompt{Text: strings.Repeat(text, 200)}},
+			Sampling: &workerv1.Sampling{Temperature: new(0.)}, MaxTokens: 3,
+			PrefixHash: hash, PrefixBlocks: 3, PrefixBytes: 200,
+		}
+	}
+	var numbers []uint64
+	for i, text := range []string{"a", "b", "c"} { // of two sequences one is kept
+		stream, err := c.Generate(within(t), long(uint64(i+1), text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for m, err := stream.Recv(); !errors.Is(err, io.EOF); m, err = stream.Recv() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if a := m.GetAccepted(); a != nil {
+				numbers = append(numbers, a.GetPrefixNumber())
+			}
+		}
+	}
+	m := first(t, r)
+	if !m.GetPrefixesExact() {
+		t.Error("the report does not say that it is exact")
+	}
+	last := uint64(0)
+	for _, p := range m.GetPrefixes() {
+		if p.GetNumber() <= last {
+			t.Errorf("number %d comes after %d", p.GetNumber(), last)
+		}
+		last = p.GetNumber()
+		if lost := p.HeldBlocks != nil; lost != (p.GetHash() != 3) || lost && p.GetHeldBlocks() >= p.GetBlocks() {
+			t.Errorf("of prompt %d %d blocks of %d are held (said: %t)", p.GetHash(), p.GetHeldBlocks(), p.GetBlocks(), lost)
+		}
+	}
+	if len(m.GetPrefixes()) != 3 || len(numbers) != 3 || !slices.IsSorted(numbers) || numbers[0] == 0 {
+		t.Errorf("%d prompts are named, and accepted with numbers %v", len(m.GetPrefixes()), numbers)
 	}
 }
 

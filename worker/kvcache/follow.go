@@ -110,7 +110,12 @@ func (p *pool) gone(i int32) {
 		p.fall(j, &from.fallen)
 		return
 	}
-	p.fall(b.before, &from.here)
+	from.fallen.take(&from.here)
+	if to := &p.blocks[b.before]; to.marks == nil {
+		to.marks = from // as they are: a chain goes block by block
+		p.note(b.before)
+		return
+	}
 	p.fall(b.before, &from.fallen)
 }
 
@@ -120,6 +125,11 @@ func (p *pool) fall(i int32, ring *Mark) {
 		return
 	}
 	p.at(i).fallen.take(ring)
+	p.note(i)
+}
+
+// note takes in that marks have fallen to a block.
+func (p *pool) note(i int32) {
 	if b := &p.blocks[i]; !b.noted {
 		b.noted = true
 		p.fell = append(p.fell, i)

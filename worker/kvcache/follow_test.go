@@ -2,6 +2,7 @@ package kvcache
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -87,21 +88,25 @@ func (g *game) listen(t *rapid.T) {
 	}
 }
 
-// filled is a cache with a long prompt that others share, each with a mark, and none of them open any more.
+// filled is a cache with 40 prompts that share a long beginning, with marks on them, and none of them open any more.
 func filled(marks int) (*Cache, []*Mark) {
 	c := New(Options{Blocks: 4096, Sequences: 64, MaxIdle: 60})
 	all := make([]*Mark, marks)
 	shared := make([]Token, 2000*BlockTokens)
 	for i := range all {
 		all[i] = &Mark{}
+	}
+	for i := range 40 {
 		tokens := append(slices.Clone(shared), make([]Token, BlockTokens)...)
 		for k := range BlockTokens {
-			tokens[len(shared)+k] = Token(i%40 + 1)
+			tokens[len(shared)+k] = Token(i + 1)
 		}
 		t, _ := c.Open(Key{}, tokens)
 		_ = c.Grow(t, len(tokens))
 		c.Append(t, tokens[t.Len():])
-		c.Follow(all[i], t, len(tokens))
+		for k := i; k < marks; k += 40 {
+			c.Follow(all[k], t, len(tokens))
+		}
 		c.Close(t, true)
 	}
 	return c, all
@@ -130,29 +135,22 @@ func TestMarksOfOneBlockFallTogetherAndEachIsTold(t *testing.T) {
 // BenchmarkEvictWithMarks is what 64 more blocks cost that 64 must give way to, by how many prompts are followed.
 func BenchmarkEvictWithMarks(b *testing.B) {
 	for _, marks := range []int{0, 40, 10_000} {
-		b.Run(map[int]string{0: "none", 40: "40", 10_000: "10000"}[marks], func(b *testing.B) {
-			c, _ := filled(max(marks, 40))
-			if marks == 0 {
-				c, _ = filled(40)
-				c.Fallen(func(m *Mark) {})
-				for i := range c.pool.blocks {
-					c.pool.blocks[i].marks = nil
-				}
+		b.Run(strconv.Itoa(marks), func(b *testing.B) {
+			full := func() (*Cache, *Table) {
+				c, _ := filled(marks)
+				t, _ := c.Open(Key{Salt: "other"}, nil)
+				_ = c.Grow(t, 2060*BlockTokens)
+				return c, t
 			}
-			t, _ := c.Open(Key{Salt: "other"}, nil)
+			c, t := full()
 			b.ReportAllocs()
-			grown := c.Free() / 2
-			_ = c.Grow(t, 2060*BlockTokens)
 			for b.Loop() {
-				if grown = t.Blocks() + 64; grown > 4000 {
+				if t.Blocks()+64 > 4000 {
 					b.StopTimer()
-					c, _ = filled(max(marks, 40))
-					t, _ = c.Open(Key{Salt: "other"}, nil)
-					_ = c.Grow(t, 2060*BlockTokens)
-					grown = t.Blocks() + 64
+					c, t = full()
 					b.StartTimer()
 				}
-				_ = c.Grow(t, grown*BlockTokens)
+				_ = c.Grow(t, (t.Blocks()+64)*BlockTokens)
 			}
 		})
 	}

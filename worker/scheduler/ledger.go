@@ -118,7 +118,7 @@ func (l *ledger) listen() {
 
 // judge tells of a prompt if less of it is there than was told.
 func (l *ledger) judge(p *prompt) {
-	held := p.held()
+	held := p.held(p.mark.Tokens())
 	if p.inside > 0 || held >= p.news.Held {
 		return
 	}
@@ -138,9 +138,9 @@ func (l *ledger) judge(p *prompt) {
 	l.oldest = (l.oldest + 1) % l.last
 }
 
-// held is how many of its own blocks are there, rounded down; all where each block of the cache is that the prompt fills.
-func (p *prompt) held() uint32 {
-	tokens := p.mark.Tokens()
+// held is how many of its own blocks so many tokens are, rounded down; all where each block of the cache is there that the
+// prompt fills.
+func (p *prompt) held(tokens int) uint32 {
 	if tokens >= p.tokens/kvcache.BlockTokens*kvcache.BlockTokens {
 		return p.news.Blocks
 	}
