@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the bound on the memory of an index when nothing else is asked for: room for 5.4 million
-	// blocks, which is 350 MB of different prompts.
+	// DefaultMaxBytes is the bound on the memory of an index when nothing else is asked for: room for 4.8 million
+	// blocks, which is 310 MB of different prompts.
 	DefaultMaxBytes = 64 << 20
 	// LeastMaxBytes is the least bound that there is.
 	LeastMaxBytes = 1 << 20
