@@ -34,10 +34,10 @@ const (
 // otherwise HTTP/2 by prior knowledge.
 func newFront(requests context.Context, handler http.Handler, cert *certificate, lines *log.Logger) *http.Server {
 	s := &http.Server{
-		Handler: oneEnd(handler), ErrorLog: lines,
+		Handler: guarded(requests, oneEnd(handler)), ErrorLog: lines,
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: headBytes - headSlack,
-		BaseContext: func(net.Listener) context.Context { return requests },
-		Protocols:   new(http.Protocols),
+		BaseContext: func(net.Listener) context.Context { return requests }, ConnContext: withGuard,
+		Protocols: new(http.Protocols),
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:      frontStreams,
 			MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer,
@@ -68,7 +68,7 @@ func oneEnd(next http.Handler) http.Handler {
 
 // serveFront serves clients on l, at most as many connections as may be open at once. Those beyond wait to be accepted.
 func serveFront(s *http.Server, l net.Listener, most int) error {
-	l = netutil.LimitListener(l, most)
+	l = guards{netutil.LimitListener(brief{l}, most), clock.RealClock{}}
 	if s.TLSConfig != nil {
 		return s.ServeTLS(l, "", "")
 	}
