@@ -33,6 +33,10 @@ type Result struct {
 	Output string
 }
 
+// shorten is how long Go's fuzzer may take to make an input shorter. Its own minute for each that reaches something new would
+// be all the time there is.
+const shorten = "5s"
+
 // mostOutput bounds what is kept of what go test says.
 const mostOutput = 1 << 20
 
@@ -40,7 +44,7 @@ const mostOutput = 1 << 20
 // the result.
 func Run(ctx context.Context, s Settings, t Target) (Result, error) {
 	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.Name+"$", "-fuzztime", s.Time,
-		"-parallel", strconv.Itoa(s.Parallel), "./"+t.Dir)
+		"-fuzzminimizetime", shorten, "-parallel", strconv.Itoa(s.Parallel), "./"+t.Dir)
 	c.Dir = s.Root
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) } // so that the fuzzer ends its own processes
 	c.WaitDelay = 10 * time.Second
