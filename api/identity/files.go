@@ -23,9 +23,6 @@ const (
 	RootFile = "ca.crt"
 )
 
-// refresh is how often the files are read again. The kubelet needs about a minute to bring a changed Secret.
-const refresh = 20 * time.Second
-
 // A Secret may be mounted a little after the process starts: patience is how long its files may be absent or unfit,
 // poll how often they are looked at until then.
 const (
@@ -69,53 +66,31 @@ func Await(ctx context.Context, c clock.WithTicker, log logr.Logger, dir string,
 // warning when key and certificate don't fit.
 type files struct {
 	*certprovider.Distributor
-	dir  string
-	want *ID // nil: anybody
-	log  logr.Logger
-	stop context.CancelFunc
-	done chan struct{} // closed when nobody reads any more
+	follower *Follower
 }
 
-// open reads dir once, and then at every refresh.
+// open reads dir once, and then at every Reread. want nil is anybody.
 func open(dir string, want *ID, c clock.WithTicker, log logr.Logger) (*files, error) {
-	material, err := read(dir, want)
-	if err != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	f := &files{Distributor: certprovider.NewDistributor(), dir: dir, want: want, log: log, stop: stop, done: make(chan struct{})}
-	f.Set(material, nil)
-	go f.follow(ctx, c.NewTicker(refresh))
-	return f, nil
-}
-
-// follow reads the files at every tick until ctx ends.
-func (f *files) follow(ctx context.Context, tick clock.Ticker) {
-	defer close(f.done)
-	defer tick.Stop()
-	for last := ""; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C():
-		}
-		material, err := read(f.dir, f.want)
+	f := &files{Distributor: certprovider.NewDistributor()}
+	renew := func() error {
+		material, err := read(dir, want)
 		if err == nil {
 			f.Set(material, nil)
-			last = ""
-			continue
 		}
-		if err.Error() != last {
-			last = err.Error()
-			f.log.Info("The renewed certificate can't be used; the last one stays in use", "dir", f.dir, "why", last)
-		}
+		return err
 	}
+	if err := renew(); err != nil {
+		return nil, err
+	}
+	f.follower = Follow(c, renew, func(why string) {
+		log.Info("The renewed certificate can't be used; the last one stays in use", "dir", dir, "why", why)
+	})
+	return f, nil
 }
 
 // Close ends the reading.
 func (f *files) Close() {
-	f.stop()
-	<-f.done
+	f.follower.Close()
 	f.Stop()
 }
 

@@ -270,7 +270,7 @@ func TestRenewedFilesCountForNewConnectionsAndOldOnesGoOn(t *testing.T) {
 	ca := newAuthority(t) // nobody trusts the first one any more
 	server, client := ca.write(t, p.server, aWorker), ca.write(t, p.client, aRouter)
 	until(t, "a handshake with the new certificates of both", func() bool {
-		p.clock.Step(refresh)
+		p.clock.Step(Reread)
 		conn := p.dial(f)
 		defer conn.Close() //nolint:errcheck // the end of the test closes it too
 		s, c, err := p.call(conn)
@@ -297,7 +297,7 @@ func TestAnOldConnectionIsReplacedAndItsStreamsGoOn(t *testing.T) {
 	ca := newAuthority(t)
 	server, client := ca.write(t, p.server, aWorker), ca.write(t, p.client, aRouter)
 	until(t, "the new certificates on the same client", func() bool {
-		p.clock.Step(refresh)
+		p.clock.Step(Reread)
 		s, c, err := p.call(conn)
 		return err == nil && s == server && c == client
 	})
@@ -383,13 +383,13 @@ func TestRenewedFilesThatCanNotBeUsedAreLoggedOnceWithoutTheirContent(t *testing
 			if err != nil {
 				t.Fatal(err)
 			}
-			until(t, "the line", func() bool { clock.Step(refresh); return strings.Contains(log.String(), c.want) })
+			until(t, "the line", func() bool { clock.Step(Reread); return strings.Contains(log.String(), c.want) })
 			if now, err := f.KeyMaterial(context.Background()); err != nil || now != before {
 				t.Errorf("the good files are not in use any more: %v", err)
 			}
 			newAuthority(t).write(t, dir, aWorker)
 			until(t, "the mended files", func() bool {
-				clock.Step(refresh)
+				clock.Step(Reread)
 				now, err := f.KeyMaterial(context.Background())
 				return err == nil && now != before
 			})

@@ -75,18 +75,11 @@ func serveFront(s *http.Server, l net.Listener, most int) error {
 	return s.Serve(l)
 }
 
-// reread is how often the certificate for clients is read again. The kubelet needs about a minute to bring a changed
-// Secret.
-const reread = 20 * time.Second
-
 // certificate is what clients see; it follows its files.
 type certificate struct {
-	dir    string
-	log    logr.Logger
-	now    atomic.Pointer[tls.Certificate]
-	ticker clock.Ticker
-	stop   chan struct{}
-	done   chan struct{}
+	dir      string
+	now      atomic.Pointer[tls.Certificate]
+	follower *identity.Follower
 }
 
 // openCertificate reads the files in dir, and reads them again as they change. It is nil where dir is empty.
@@ -94,22 +87,21 @@ func openCertificate(c clock.WithTicker, log logr.Logger, dir string) (*certific
 	if dir == "" {
 		return nil, nil
 	}
-	f := &certificate{dir: dir, log: log, stop: make(chan struct{}), done: make(chan struct{})}
+	f := &certificate{dir: dir}
 	if err := f.read(); err != nil {
 		return nil, fmt.Errorf("--client-tls-dir: %w", err)
 	}
-	f.ticker = c.NewTicker(reread)
-	go f.follow()
+	f.follower = identity.Follow(c, f.read, func(why string) {
+		log.Info("The renewed certificate for clients can't be used; the last one stays in use", "dir", dir, "why", why)
+	})
 	return f, nil
 }
 
 // Close ends the reading. A nil certificate has nothing to close.
 func (f *certificate) Close() {
-	if f == nil {
-		return
+	if f != nil {
+		f.follower.Close()
 	}
-	close(f.stop)
-	<-f.done
 }
 
 func (f *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.now.Load(), nil }
@@ -123,24 +115,4 @@ func (f *certificate) read() error {
 	}
 	f.now.Store(&pair)
 	return nil
-}
-
-// follow reads the files again and again. Where they don't fit together the last good ones stay in use.
-func (f *certificate) follow() {
-	defer close(f.done)
-	defer f.ticker.Stop()
-	for last := ""; ; {
-		select {
-		case <-f.stop:
-			return
-		case <-f.ticker.C():
-		}
-		switch err := f.read(); {
-		case err == nil:
-			last = ""
-		case err.Error() != last:
-			last = err.Error()
-			f.log.Info("The renewed certificate for clients can't be used; the last one stays in use", "dir", f.dir, "why", last)
-		}
-	}
 }

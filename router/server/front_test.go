@@ -116,7 +116,7 @@ func TestARenewedCertificateIsShownWithoutARestartAndABadOneIsNot(t *testing.T) 
 		t.Error("a certificate without its key is shown")
 	}
 	served(t, dir)
-	for deadline := time.Now().Add(hangs); shown(t, at) == first; c.Step(reread) {
+	for deadline := time.Now().Add(hangs); shown(t, at) == first; c.Step(identity.Reread) {
 		if time.Now().After(deadline) {
 			t.Fatal("hangs: the renewed certificate is not shown")
 		}
