@@ -3,21 +3,11 @@ package server
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
-	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -29,6 +19,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/api/identity"
+	"github.com/ringfleet/ringfleet/api/identity/identitytest"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 )
@@ -40,62 +31,25 @@ const hangs = 60 * time.Second
 
 // authority issues the certificates of a fleet.
 type authority struct {
-	t    *testing.T
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
+	t  *testing.T
+	of *identitytest.Authority
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	of, err := identitytest.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &authority{t: t, key: key}
-	a.cert = a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "test"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign}, nil, key)
-	return a
-}
-
-func (a *authority) sign(c, parent *x509.Certificate, key *ecdsa.PrivateKey) *x509.Certificate {
-	a.t.Helper()
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	if parent == nil {
-		parent = c
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert
+	return &authority{t: t, of: of}
 }
 
 // folder returns a folder of credentials, as a Secret mounts it.
 func (a *authority) folder(id identity.ID) string {
 	a.t.Helper()
 	dir := a.t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+	if err := a.of.Folder(dir, id); err != nil {
 		a.t.Fatal(err)
-	}
-	cert := a.sign(&x509.Certificate{URIs: []*url.URL{id.URI()},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}, a.cert, key)
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	for name, block := range map[string]*pem.Block{
-		identity.CertFile: {Type: "CERTIFICATE", Bytes: cert.Raw},
-		identity.KeyFile:  {Type: "PRIVATE KEY", Bytes: private},
-		identity.RootFile: {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
-			a.t.Fatal(err)
-		}
 	}
 	return dir
 }
