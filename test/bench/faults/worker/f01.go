@@ -46,7 +46,7 @@ func deathBeforeTheFirstByte() []trial.Trial {
 			}, nil
 		},
 	}, {
-		ID: "F01", Kind: llama.kind, Says: "kill -9 of a worker that computes a prompt" + llama.says, Times: llama.deaths, Spec: llama.spec,
+		ID: "F01", Kind: llama.kind, Says: "kill -9 of a worker that computes a prompt" + llama.says, Times: llama.deaths, Most: 4 * time.Minute, Spec: llama.spec,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			m := llama
 			m.words = 8

@@ -14,7 +14,7 @@ import (
 // deathWithinStreams is F02.
 func deathWithinStreams() (all []trial.Trial) {
 	for _, m := range []mode{scripted, settled, llama} {
-		all = append(all, trial.Trial{ID: "F02", Kind: m.kind, Says: "kill -9 of a worker that streams" + m.says, Times: m.deaths, Most: 4 * time.Minute, Spec: m.spec,
+		all = append(all, trial.Trial{ID: "F02", Kind: m.kind, Says: "kill -9 of a worker that streams" + m.says, Times: m.deaths, Most: 6 * time.Minute, Spec: m.spec,
 			Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 				var s streamed
 				for range times {

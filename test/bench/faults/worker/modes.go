@@ -50,6 +50,9 @@ func (m mode) name(id, what string) string {
 func (m mode) request(prompt int) client.Request {
 	q := words(m.words, true)
 	q.Free, q.Greedy = m.free, m.free
+	if m.free {
+		q.Timeout = 3 * time.Minute // a model on a busy machine is slow, and no failure
+	}
 	q.Prompt = fmt.Sprintf("Number %s. Write a very long story about a lighthouse keeper. %s", client.NewID(), strings.Repeat("The sea is wide. ", prompt/4))
 	return q
 }
