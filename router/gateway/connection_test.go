@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -81,6 +82,60 @@ func TestAClientThatResetsItsConnectionEndsItsCall(t *testing.T) {
 			eventually(t, "the end of the call", func() bool { return r.figures.String() == "org/small-1.0 cancelled" })
 			if n := r.script.open(); n != 0 {
 				t.Errorf("%d streams are open", n)
+			}
+		})
+	}
+}
+
+// aborted runs what must end its connection without an answer.
+func aborted(t *testing.T, serve func()) {
+	t.Helper()
+	defer func() {
+		if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // it is thrown, not wrapped
+			t.Errorf("thrown: %v", v)
+		}
+	}()
+	serve()
+}
+
+func TestAClientThatClosesItsHalfGetsNoAnswerInsteadOfAnEmptyOne(t *testing.T) {
+	never := make(chan struct{})
+	for name, c := range map[string]struct {
+		body  string
+		cut   int // bytes of the body that are not sent
+		steps []step
+		want  string // how what was sent ends
+	}{
+		"before the first byte of a stream": {askStream, 0, []step{{wait: never}}, ""},
+		"before an answer at once":          {ask, 0, []step{accepted, text("Hi"), {wait: never}}, ""},
+		"in the body":                       {ask, 5, nil, ""},
+		"in a stream":                       {askStream, 0, []step{accepted, text("Hi"), {wait: never}}, "}\n\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(clock.RealClock{}, play{steps: c.steps})
+			url := r.serve(context.Background(), t)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(time.Minute)) // hangs
+			fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", pathChat, len(c.body), c.body[:len(c.body)-c.cut])
+			if c.cut == 0 {
+				eventually(t, "the call", func() bool { return r.script.count() == 1 })
+			}
+			read := bufio.NewReader(conn)
+			if c.want != "" {
+				if _, err := read.Peek(1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(read)
+			if err != nil || !strings.HasSuffix(string(got), c.want) || c.want == "" && len(got) > 0 {
+				t.Errorf("got %q, %v", got, err)
 			}
 		})
 	}

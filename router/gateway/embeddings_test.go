@@ -253,7 +253,7 @@ func TestAClientThatStopsTakingEmbeddingsEndsThem(t *testing.T) {
 	req := httptest.NewRequest("POST", pathEmbeddings, strings.NewReader(askEmbedding))
 	req.Header.Set("Content-Type", "application/json")
 	w := &stuck{after: 1}
-	r.ServeHTTP(w, req)
+	aborted(t, func() { r.ServeHTTP(w, req) })
 	if got := r.figures.String(); got != "org/small-1.0 cancelled" || w.writes.Load() != 2 {
 		t.Errorf("counted as %q after %d writes", got, w.writes.Load())
 	}

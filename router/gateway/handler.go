@@ -58,7 +58,8 @@ type exchange struct {
 	lastText      time.Time
 }
 
-// ServeHTTP serves one request and logs it.
+// ServeHTTP serves one request and logs it. It panics with http.ErrAbortHandler where the client counts as gone, so that the
+// server ends the connection: a client that has only closed its own half must not take an empty 200 for the answer.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{h: h, w: w, r: r, rc: http.NewResponseController(w), began: h.cfg.Clock.Now(), outcome: OutcomeOK}
 	x.id = h.requestID(r.Header.Get(telemetry.HeaderRequestID))
@@ -89,6 +90,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.finish()
 	x.log()
 	traced(x.traced())
+	if x.status == statusGone {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // traced is what a trace says of the request.

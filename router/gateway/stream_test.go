@@ -328,7 +328,7 @@ func TestAClientThatTakesNothingEndsItsCall(t *testing.T) {
 	req.Header.Set("Content-Type", "application/json")
 	w := &stuck{after: 1}
 	done := make(chan struct{})
-	go func() { defer close(done); r.ServeHTTP(w, req) }()
+	go func() { defer close(done); aborted(t, func() { r.ServeHTTP(w, req) }) }()
 	eventually(t, "the first event", func() bool { return w.writes.Load() == 1 })
 	awaitTimer(t, c)
 	c.Step(keepAlive) // the comment can't be written
