@@ -34,7 +34,7 @@ func goneClients() []trial.Trial {
 		Most: 4 * time.Minute,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			r.Foreign()
-			w, err := seated(ctx, r, "worker-0", seats, engine.Plan{First: long, Blind: true})
+			w, err := seated(ctx, r, "worker-0", seats, engine.Plan{})
 			if err != nil {
 				return nil, err
 			}
@@ -54,10 +54,15 @@ func seated(ctx context.Context, r *rig.Rig, pod string, seats int, p engine.Pla
 	if err := w.Loaded(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.Members(ctx, r.Workers...); err != nil {
+	if err := errors.Join(r.Members(ctx, r.Workers...), r.InRing(ctx, w)); err != nil {
 		return nil, err
 	}
-	return w, r.InRing(ctx, w)
+	for r.Routers[0].Client.Do(ctx, chat(1, true)).Worker != pod { // its connection belongs to what was before the fault
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return w, r.Remember(ctx)
 }
 
 // leaving is what goes on in F71.

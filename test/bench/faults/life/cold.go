@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/test/bench"
@@ -87,6 +89,7 @@ type apiserver struct {
 
 // serve starts an API server with one model, and compiles the router.
 func serve(ctx context.Context, r *rig.Rig) (*apiserver, error) {
+	log.SetLogger(logr.Discard()) // else envtest's own lines are in the way
 	a := &apiserver{router: filepath.Join(r.Dir(), "router"), kubeconfig: filepath.Join(r.Dir(), "kubeconfig")}
 	_, err := process.Run(ctx, process.Spec{Path: "go", Dir: r.Shared.Root, Args: []string{"build", "-trimpath", "-buildvcs=false", "-o", a.router, "./router"}})
 	if err != nil {
