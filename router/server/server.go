@@ -57,6 +57,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
+	giveRoom()
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	watcher, err := discovery.New(discovery.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Router: o.RouterName,
 		Log: logr.FromSlogHandler(log.Handler())})
@@ -71,6 +72,7 @@ func RunFrom(ctx context.Context, o Options, from Source) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
+	giveRoom()
 	return run(ctx, o, slog.New(slog.NewJSONHandler(os.Stderr, nil)), surroundings{source: from})
 }
 
