@@ -42,10 +42,11 @@ func (x *exchange) body() ([]byte, error) {
 			rolled = len(buf)
 		}
 		if len(buf) == cap(buf) {
-			buf = append(buf, 0)[:len(buf)]
-			if err := x.hold(int64(cap(buf))); err != nil {
+			next := room(int64(len(buf)), x.r.ContentLength, most)
+			if err := x.hold(next); err != nil {
 				return nil, err
 			}
+			buf = append(make([]byte, 0, next), buf...)
 		}
 		n, err := in.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
@@ -58,6 +59,16 @@ func (x *exchange) body() ([]byte, error) {
 			return nil, bodyError(err)
 		}
 	}
+}
+
+// room is how much memory a body gets of which so many bytes have come and fill what it has: what it says that it needs,
+// where enough of it has come to believe that, else twice as much. It needs no more than most bytes.
+func room(came, length, most int64) int64 {
+	const believed = 4
+	if came < length && length <= believed*came {
+		return length + 1
+	}
+	return min(2*came, most+1)
 }
 
 // hold books the memory of the request until release, in place of what was booked for it before.
@@ -84,6 +95,9 @@ func (x *exchange) windowForBody() {
 func jsonPlain(h http.Header) error {
 	if enc := h.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return errEncoding
+	}
+	if is := h.Get("Content-Type"); is == "application/json" { // as nearly all send it
+		return nil
 	}
 	if kind, _, err := mime.ParseMediaType(h.Get("Content-Type")); err != nil || kind != "application/json" {
 		return errMediaType

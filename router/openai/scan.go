@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"encoding/binary"
 	"fmt"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -221,11 +222,26 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
+// Eight bytes at once: ones has 1 in each of them, highs its highest bit.
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// special is not 0 where one of eight bytes is not plain.
+func special(w uint64) uint64 {
+	quote, slash := w^ones*'"', w^ones*'\\'
+	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
 // quoted reads a string that begins here and reports whether it holds an escape.
 func (s *scanner) quoted() (escaped bool, err *Error) {
 	start, b := s.i, s.b
 	i := start + 1
 	for {
+		for i+8 <= len(b) && special(binary.LittleEndian.Uint64(b[i:])) == 0 {
+			i += 8
+		}
 		for i < len(b) && plain[b[i]] {
 			i++
 		}

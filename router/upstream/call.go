@@ -28,8 +28,8 @@ type attempt struct {
 	resumed bool // it goes on with an answer
 	made    int  // tokens of it, which are computed with the prompt
 
-	event event                        // the one that was handed out last
-	head  []*workerv1.GenerateResponse // came before that, and are not handed out yet
+	event event                        // the first piece, and when that was handed out the later ones
+	head  []*workerv1.GenerateResponse // came until the first one that shows something, and are not handed out yet
 	open  int                          // choices without a finish
 
 	started bool // the worker has accepted it
@@ -79,9 +79,8 @@ func (a *attempt) ending() ending {
 // another worker may be tried.
 func (a *attempt) begin() error {
 	held := 0
-	for {
-		var e event
-		piece, err := a.receive(&e)
+	for e := &a.event; ; e = new(event) {
+		piece, err := a.receive(e)
 		if err != nil {
 			return err
 		}
@@ -185,7 +184,7 @@ func (a *attempt) finish(u *workerv1.Usage) {
 		return
 	}
 	a.patience.wait()
-	_ = a.call.RecvMsg(&event{}) // io.EOF, or an error that no longer matters
+	_ = a.call.RecvMsg(unread{}) // io.EOF, or an error that no longer matters
 	a.result.Answered = true
 	a.end()
 	a.client.report(&a.seat, Good, false)

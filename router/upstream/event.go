@@ -116,11 +116,28 @@ func (e *event) piece(num protowire.Number, v []byte) bool {
 	return false
 }
 
-// codec is gRPC's own, which makes a message for each call of RecvMsg, and events.
+// codec is gRPC's own, which makes a message for each call of RecvMsg, and events; long prompts it does not copy.
 type codec struct{ encoding.CodecV2 }
+
+// Marshal writes a message. The bytes of a long prompt become a part of it as they are, so that they must not change before
+// the call has ended.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	if r, ok := v.(*workerv1.GenerateRequest); ok {
+		if chat := r.GetChat(); len(chat.GetMessages())+len(chat.GetTools()) >= longPrompt {
+			return marshalLong(r, chat)
+		}
+	}
+	return c.CodecV2.Marshal(v)
+}
+
+// unread is what a message is read into that nobody needs.
+type unread struct{}
 
 // Unmarshal reads into an *event, or what gRPC's codec reads into.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	if _, ok := v.(unread); ok {
+		return nil
+	}
 	e, ok := v.(*event)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
@@ -128,6 +145,43 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
 	return e.read(b.ReadOnlyData())
+}
+
+// longPrompt is from how many bytes on a prompt is worth more pieces than one.
+const longPrompt = 8 << 10
+
+// The fields of a chat in a GenerateRequest.
+const (
+	fieldChat                    protowire.Number = 6
+	fieldMessages, fieldToolList protowire.Number = 1, 2
+)
+
+// marshalLong writes r with its chat's bytes as pieces of their own, behind all else.
+func marshalLong(r *workerv1.GenerateRequest, chat *workerv1.ChatPrompt) (mem.BufferSlice, error) {
+	rest := shallow(r)
+	rest.Prompt = nil
+	head, err := proto.Marshal(rest)
+	if err != nil {
+		return nil, err
+	}
+	length := 0
+	pieces := [][]byte{chat.GetMessages(), chat.GetTools()}
+	fields := []protowire.Number{fieldMessages, fieldToolList}
+	for i, p := range pieces {
+		if len(p) > 0 {
+			length += protowire.SizeTag(fields[i]) + protowire.SizeBytes(len(p))
+		}
+	}
+	head = protowire.AppendVarint(protowire.AppendTag(head, fieldChat, protowire.BytesType), uint64(length))
+	var out mem.BufferSlice
+	for i, p := range pieces {
+		if len(p) > 0 {
+			head = protowire.AppendVarint(protowire.AppendTag(head, fields[i], protowire.BytesType), uint64(len(p)))
+			out = append(out, mem.SliceBuffer(head), mem.SliceBuffer(p))
+			head = nil
+		}
+	}
+	return out, nil
 }
 
 // generateOptions are those of every call of Generate.

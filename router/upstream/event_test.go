@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -133,4 +136,34 @@ func TestAMessageThatIsTooLargeIsNotKept(t *testing.T) {
 			t.Errorf("%d pieces of 30 KB were taken", sent)
 		}
 	})
+}
+
+func TestALongPromptIsSentAsItIsAndNotCopied(t *testing.T) {
+	messages, tools := []byte("["+strings.Repeat("m", longPrompt)+"]"), []byte(`["t"]`)
+	for name, chat := range map[string]*workerv1.ChatPrompt{
+		"messages":           {Messages: messages},
+		"messages and tools": {Messages: messages, Tools: tools},
+		"long tools":         {Tools: messages},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &workerv1.GenerateRequest{RequestId: "r", AttemptId: "a", MaxTokens: 7, Prompt: &workerv1.GenerateRequest_Chat{Chat: chat}}
+			out, err := codec{encoding.GetCodecV2(protocodec.Name)}.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(out, func(b mem.Buffer) bool { return &b.ReadOnlyData()[0] == &messages[0] }) {
+				t.Error("the prompt is a copy")
+			}
+			got := &workerv1.GenerateRequest{}
+			if err := proto.Unmarshal(out.Materialize(), got); err != nil || !proto.Equal(got, r) {
+				t.Errorf("%v: it reads as %v", err, got)
+			}
+		})
+	}
+}
+
+func TestAChatHasNoFieldsThatALongPromptWouldLack(t *testing.T) {
+	if n := (&workerv1.ChatPrompt{}).ProtoReflect().Descriptor().Fields().Len(); n != 2 {
+		t.Errorf("a chat has %d fields, marshalLong writes 2", n)
+	}
 }
