@@ -45,10 +45,12 @@ func (p *patience) came() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.first = true
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	if p.idle > 0 && !p.over {
+	stopped := p.timer != nil && p.timer.Stop()
+	switch {
+	case p.idle == 0 || p.over:
+	case stopped:
+		p.timer.Reset(p.idle)
+	default:
 		p.set(p.idle)
 	}
 }
