@@ -39,12 +39,10 @@ func (x *exchange) chat() error {
 	answer := &openai.Completion{
 		ID: "chatcmpl-" + x.h.random(), Model: req.Model, Created: x.began.Unix(), IncludeUsage: req.IncludeUsage,
 	}
-	ctx, cancel := context.WithCancel(x.r.Context())
-	defer cancel()
 	if req.Stream {
-		return x.stream(ctx, cancel, call, answer)
+		return x.stream(call, answer)
 	}
-	return x.collect(ctx, call, answer)
+	return x.collect(x.r.Context(), call, answer)
 }
 
 // find returns what a request is for, and begins its figures.
@@ -75,7 +73,7 @@ func (x *exchange) collect(ctx context.Context, call *Call, answer *openai.Compl
 	}
 	x.w.Header().Set(telemetry.HeaderWorker, x.worker)
 	x.w.Header().Set(telemetry.HeaderReason, stream.Reason())
-	return x.write(http.StatusOK, answer.AppendBody(nil, choices, x.usage))
+	return x.write(http.StatusOK, answer.AppendBody(make([]byte, 0, answer.BodySize(choices)), choices, x.usage))
 }
 
 // gather reads a stream to its end.
@@ -144,7 +142,9 @@ func (x *exchange) settle(u openai.Usage) {
 }
 
 // stream answers with an event for each piece of a choice.
-func (x *exchange) stream(ctx context.Context, cancel context.CancelFunc, call *Call, answer *openai.Completion) error {
+func (x *exchange) stream(call *Call, answer *openai.Completion) error {
+	ctx, cancel := context.WithCancel(x.r.Context())
+	defer cancel()
 	x.events = newEvents(x.h.cfg.Clock, x.w, x.rc, cancel, func() string { return x.h.cfg.Generator.Waits(call.ModelUID) })
 	stream, err := x.h.cfg.Generator.Generate(ctx, call)
 	if err != nil {

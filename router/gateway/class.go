@@ -73,6 +73,9 @@ func (x *exchange) patience() time.Duration {
 
 // timeout reads a number of seconds; 0 when there is none that makes sense.
 func timeout(s string) time.Duration {
+	if s == "" {
+		return 0
+	}
 	seconds, err := strconv.ParseFloat(s, 64)
 	if err != nil || math.IsNaN(seconds) || seconds <= 0 || seconds > mostTimeout.Seconds() {
 		return 0

@@ -28,7 +28,7 @@ func sizeOf(list []openai.Logprob) (n int) {
 
 // gathered is a choice that is collected piece by piece.
 type gathered struct {
-	text, reasoning strings.Builder
+	text, reasoning pieces
 	calls           []*gatheredCall // a builder must not be moved
 	logprobs        []openai.Logprob
 	finish          openai.FinishReason
@@ -36,19 +36,45 @@ type gathered struct {
 
 type gatheredCall struct {
 	id, name  string
-	arguments strings.Builder
+	arguments pieces
+}
+
+// pieces is a text in pieces. A single one is not copied.
+type pieces struct {
+	first string
+	all   strings.Builder // once there are two
+}
+
+func (j *pieces) add(piece string) {
+	switch {
+	case piece == "":
+	case j.first == "":
+		j.first = piece
+	default:
+		if j.all.Len() == 0 {
+			j.all.WriteString(j.first)
+		}
+		j.all.WriteString(piece)
+	}
+}
+
+func (j *pieces) String() string {
+	if j.all.Len() > 0 {
+		return j.all.String()
+	}
+	return j.first
 }
 
 func (g *gathered) add(e *Event) {
-	g.text.WriteString(e.Delta.Text)
-	g.reasoning.WriteString(e.Delta.Reasoning)
+	g.text.add(e.Delta.Text)
+	g.reasoning.add(e.Delta.Reasoning)
 	g.logprobs = append(g.logprobs, e.Delta.Logprobs...)
 	for _, t := range e.Delta.ToolCalls {
 		if t.ID != "" {
 			g.calls = append(g.calls, &gatheredCall{id: t.ID, name: t.Name})
 		}
 		if int(t.Index) < len(g.calls) {
-			g.calls[t.Index].arguments.WriteString(t.Arguments)
+			g.calls[t.Index].arguments.add(t.Arguments)
 		}
 	}
 	if e.Finish != "" {

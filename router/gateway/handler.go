@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -68,8 +67,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.draining.Load() {
 		w.Header().Set("Connection", "close")
 	}
-	// The server keeps the deadline of the connection's last response, and would cut a client that waits for 100 Continue.
-	_ = x.rc.SetWriteDeadline(time.Time{})
+	if r.Header.Get("Expect") != "" {
+		// The server keeps the deadline of the connection's last response, and would cut a client that waits for 100 Continue.
+		_ = x.rc.SetWriteDeadline(time.Time{})
+	}
 	if r.ContentLength != 0 {
 		x.windowForBody() // also where nobody reads it: the server itself does before it answers
 	}
@@ -190,15 +191,26 @@ func (x *exchange) get() error {
 func (x *exchange) write(status int, body []byte) error {
 	x.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	x.head(status)
-	return x.send(body)
+	if _, err := x.w.Write(body); err != nil {
+		return errGone
+	}
+	return nil
 }
+
+// Values of headers that many responses share. Nobody changes them.
+var (
+	typeJSON   = []string{"application/json"}
+	typeEvents = []string{"text/event-stream; charset=utf-8"}
+	noSniff    = []string{"nosniff"}
+	noCache    = []string{"no-cache"}
+	noBuffer   = []string{"no"}
+)
 
 // head begins a response of JSON.
 func (x *exchange) head(status int) {
 	x.status = status
 	header := x.w.Header()
-	header.Set("Content-Type", "application/json")
-	header.Set("X-Content-Type-Options", "nosniff")
+	header["Content-Type"], header["X-Content-Type-Options"] = typeJSON, noSniff
 	_ = x.rc.SetWriteDeadline(x.h.cfg.Clock.Now().Add(writeWindow))
 	x.w.WriteHeader(status)
 }
@@ -251,39 +263,4 @@ func gone(ctx context.Context) error {
 		return ErrShutdown
 	}
 	return errGone
-}
-
-// log writes the request's line.
-func (x *exchange) log() {
-	attrs := []slog.Attr{
-		slog.String("request_id", x.id),
-		slog.String("method", clip(x.r.Method)),
-		slog.String("path", clip(x.r.URL.Path)),
-		slog.Int("status", x.status),
-		slog.String("outcome", string(x.outcome)),
-		slog.Duration("took", x.h.cfg.Clock.Since(x.began)),
-	}
-	if x.code != "" {
-		attrs = append(attrs, slog.String("code", x.code))
-	}
-	if x.why != "" {
-		attrs = append(attrs, slog.String("why", x.why))
-	}
-	if x.tier != "" {
-		attrs = append(attrs, slog.String("tier", x.tier))
-	}
-	if x.resumes > 0 {
-		attrs = append(attrs, slog.Int("resumes", x.resumes))
-	}
-	if x.adapter != "" {
-		attrs = append(attrs, slog.String("adapter", x.adapter))
-	}
-	if x.model != "" {
-		attrs = append(attrs, slog.String("model", x.model), slog.String("worker", x.worker),
-			slog.Bool("stream", x.events != nil), slog.Duration("first_text", x.firstText),
-			slog.Uint64("prompt_tokens", uint64(x.usage.Prompt)),
-			slog.Uint64("completion_tokens", uint64(x.usage.Completion)),
-			slog.Uint64("cached_tokens", uint64(x.usage.Cached)))
-	}
-	x.h.cfg.Log.LogAttrs(context.WithoutCancel(x.r.Context()), slog.LevelInfo, "request served", attrs...)
 }

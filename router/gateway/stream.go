@@ -14,6 +14,8 @@ import (
 const (
 	// writeWindow is how long a client may take to take one write.
 	writeWindow = 30 * time.Second
+	// writeSlack is how much longer it may be, so that the deadline need not be moved with each write.
+	writeSlack = time.Second
 	// keepAlive is the silence after which a comment is sent, so that nothing on the way takes the stream for dead.
 	keepAlive = 15 * time.Second
 	// While no worker takes the request, comments say what it waits for: the first after firstNote, more each nextNote.
@@ -35,6 +37,7 @@ type events struct {
 	flows bool // an event was sent, not only comments
 	over  bool
 	last  time.Time
+	until time.Time // when the present deadline of writes is
 	timer clock.Timer
 }
 
@@ -78,14 +81,14 @@ func (e *events) write(b []byte) error {
 	if !e.begun {
 		e.begun = true
 		h := e.w.Header()
-		h.Set("Content-Type", "text/event-stream; charset=utf-8")
-		h.Set("Cache-Control", "no-cache")
-		h.Set("X-Accel-Buffering", "no")
-		h.Set("X-Content-Type-Options", "nosniff")
+		h["Content-Type"], h["Cache-Control"], h["X-Accel-Buffering"], h["X-Content-Type-Options"] = typeEvents, noCache, noBuffer, noSniff
 		e.w.WriteHeader(http.StatusOK)
 	}
 	e.last = e.clock.Now()
-	_ = e.rc.SetWriteDeadline(e.last.Add(writeWindow))
+	if e.until.Sub(e.last) < writeWindow { // not for each token
+		e.until = e.last.Add(writeWindow + writeSlack)
+		_ = e.rc.SetWriteDeadline(e.until)
+	}
 	_, err := e.w.Write(b)
 	if err == nil {
 		err = e.rc.Flush()

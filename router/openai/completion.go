@@ -57,6 +57,20 @@ type Logprob struct {
 	Top     []Logprob
 }
 
+// BodySize is about how many bytes the body of an answer takes, without log probabilities: enough where little of the text
+// has to be escaped.
+func (c *Completion) BodySize(choices []Choice) int {
+	const head, each, call = 320, 128, 96
+	n := head + len(c.ID) + len(c.Model)
+	for _, o := range choices {
+		n += each + len(o.Text) + len(o.Text)/16 + len(o.Reasoning) + len(o.Reasoning)/16
+		for _, t := range o.ToolCalls {
+			n += call + len(t.ID) + len(t.Name) + 2*len(t.Arguments)
+		}
+	}
+	return n
+}
+
 // AppendBody appends the whole answer as the body of a response that is not streamed.
 func (c *Completion) AppendBody(dst []byte, choices []Choice, u Usage) []byte {
 	dst = c.appendHead(dst, "chat.completion")
