@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/grpc"
@@ -104,6 +105,7 @@ func (e *event) piece(num protowire.Number, v []byte) bool {
 		d.Reasoning = string(v)
 		return utf8.Valid(v)
 	case fieldTokens:
+		d.Tokens = slices.Grow(d.Tokens, varints(v))
 		for len(v) > 0 {
 			t, n := protowire.ConsumeVarint(v)
 			if n < 0 {
@@ -145,6 +147,16 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	b := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer b.Free()
 	return e.read(b.ReadOnlyData())
+}
+
+// varints is how many numbers end in b.
+func varints(b []byte) (n int) {
+	for _, c := range b {
+		if c < 0x80 {
+			n++
+		}
+	}
+	return n
 }
 
 // longPrompt is from how many bytes on a prompt is worth more pieces than one.
