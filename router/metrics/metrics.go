@@ -111,42 +111,71 @@ func (s *Set) Keep(names map[string]bool) {
 	}
 }
 
-// model is what a model's figures are for. A model that comes back under its name is another one.
-type model struct{ gone bool } // guarded by Set.mu
+// model is what a model's figures are for, and those that each request needs: to find them by name takes several times as
+// long as to count. A model that comes back under its name is another one. Set.mu guards it.
+type model struct {
+	gone bool
+
+	inFlight                   prometheus.Gauge
+	duration, first, between   prometheus.Observer
+	queueWait                  prometheus.Observer
+	prompt, cached, completion prometheus.Counter
+	expected                   prometheus.Counter
+	outcomes                   map[string]prometheus.Counter
+}
 
 // model returns the one of that name. The caller holds the lock.
 func (s *Set) model(name string) *model {
 	if s.models[name] == nil {
-		s.models[name] = &model{}
+		s.models[name] = &model{outcomes: map[string]prometheus.Counter{}}
 	}
 	return s.models[name]
 }
 
+// counted returns the one of that name, with its figures. The caller holds the lock.
+func (s *Set) counted(name string) *model {
+	m := s.model(name)
+	if m.inFlight == nil {
+		m.inFlight, m.duration = s.InFlight.WithLabelValues(name), s.Duration.WithLabelValues(name)
+		m.first, m.between = s.FirstToken.WithLabelValues(name), s.BetweenTokens.WithLabelValues(name)
+		m.prompt, m.cached = s.PromptTokens.WithLabelValues(name), s.CachedTokens.WithLabelValues(name)
+		m.completion = s.AnswerTokens.WithLabelValues(name)
+		m.queueWait, m.expected = s.QueueWait.WithLabelValues(name), s.ExpectedCached.WithLabelValues(name)
+	}
+	return m
+}
+
+// Entered counts that a request of a model that exists got its worker after so long, which is thought to have so many tokens
+// of its prompt cached.
+func (s *Set) Entered(name string, waited time.Duration, cached float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.counted(name)
+	m.queueWait.Observe(waited.Seconds())
+	m.expected.Add(cached)
+}
+
 // Request is the figures of one request.
 type Request struct {
-	set      *Set
-	name     string
-	model    *model
-	between  prometheus.Observer
-	first    prometheus.Observer
-	inFlight prometheus.Gauge
+	set   *Set
+	name  string
+	model *model
 }
 
 // Begin counts a request to a model that exists, or to the word for those that don't.
 func (s *Set) Begin(model string) *Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := &Request{set: s, name: model, model: s.model(model), between: s.BetweenTokens.WithLabelValues(model),
-		first: s.FirstToken.WithLabelValues(model), inFlight: s.InFlight.WithLabelValues(model)}
-	r.inFlight.Inc()
+	r := &Request{set: s, name: model, model: s.counted(model)}
+	r.model.inFlight.Inc()
 	return r
 }
 
 // FirstToken takes the time to the first text.
-func (r *Request) FirstToken(d time.Duration) { r.first.Observe(d.Seconds()) }
+func (r *Request) FirstToken(d time.Duration) { r.model.first.Observe(d.Seconds()) }
 
 // NextToken takes the time from one text to the next.
-func (r *Request) NextToken(d time.Duration) { r.between.Observe(d.Seconds()) }
+func (r *Request) NextToken(d time.Duration) { r.model.between.Observe(d.Seconds()) }
 
 // End counts the request's end. The outcome is a word of a closed set; the last three are tokens.
 func (r *Request) End(outcome string, took time.Duration, prompt, cached, answer uint32) {
@@ -156,12 +185,16 @@ func (r *Request) End(outcome string, took time.Duration, prompt, cached, answer
 	if r.model.gone {
 		return
 	}
-	r.inFlight.Dec()
-	s.Requests.WithLabelValues(r.name, outcome).Inc()
-	s.Duration.WithLabelValues(r.name).Observe(took.Seconds())
-	s.PromptTokens.WithLabelValues(r.name).Add(float64(prompt))
-	s.CachedTokens.WithLabelValues(r.name).Add(float64(cached))
-	s.AnswerTokens.WithLabelValues(r.name).Add(float64(answer))
+	m := r.model
+	m.inFlight.Dec()
+	if m.outcomes[outcome] == nil {
+		m.outcomes[outcome] = s.Requests.WithLabelValues(r.name, outcome)
+	}
+	m.outcomes[outcome].Inc()
+	m.duration.Observe(took.Seconds())
+	m.prompt.Add(float64(prompt))
+	m.cached.Add(float64(cached))
+	m.completion.Add(float64(answer))
 }
 
 func (s *Set) counter(name, help string, labels ...string) *prometheus.CounterVec {

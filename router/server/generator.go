@@ -39,8 +39,7 @@ func (g *generator) enter(ctx context.Context, c *gateway.Call, q *placement.Req
 		return nil, nil, err
 	}
 	f.count(c.ModelUID, func(name string) {
-		f.set.QueueWait.WithLabelValues(name).Observe(pass.Waited.Seconds())
-		f.set.ExpectedCached.WithLabelValues(name).Add(float64(first.Decision().Chosen.Cached))
+		f.set.Entered(name, pass.Waited, float64(first.Decision().Chosen.Cached))
 	})
 	return pass, first, nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
@@ -165,5 +166,41 @@ func TestALongPromptIsSentAsItIsAndNotCopied(t *testing.T) {
 func TestAChatHasNoFieldsThatALongPromptWouldLack(t *testing.T) {
 	if n := (&workerv1.ChatPrompt{}).ProtoReflect().Descriptor().Fields().Len(); n != 2 {
 		t.Errorf("a chat has %d fields, marshalLong writes 2", n)
+	}
+}
+
+func TestAShallowCopyHasEveryField(t *testing.T) {
+	var b []byte
+	fields := (&workerv1.GenerateRequest{}).ProtoReflect().Descriptor().Fields()
+	oneofs := map[string]bool{}
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if o := f.ContainingOneof(); o != nil && oneofs[string(o.Name())] {
+			continue
+		} else if o != nil {
+			oneofs[string(o.Name())] = true
+		}
+		switch {
+		case f.Message() != nil:
+			b = protowire.AppendBytes(protowire.AppendTag(b, f.Number(), protowire.BytesType), nil)
+		case f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind:
+			b = protowire.AppendString(protowire.AppendTag(b, f.Number(), protowire.BytesType), "x")
+		case f.Kind() == protoreflect.Fixed64Kind:
+			b = protowire.AppendFixed64(protowire.AppendTag(b, f.Number(), protowire.Fixed64Type), 1)
+		default:
+			b = protowire.AppendVarint(protowire.AppendTag(b, f.Number(), protowire.VarintType), 1)
+		}
+	}
+	full := &workerv1.GenerateRequest{}
+	if err := proto.Unmarshal(b, full); err != nil {
+		t.Fatal(err)
+	}
+	set := 0
+	full.ProtoReflect().Range(func(protoreflect.FieldDescriptor, protoreflect.Value) bool { set++; return true })
+	if want := fields.Len() - 2; set != want { // of a chat, a text and tokens there is one
+		t.Fatalf("%d fields are set, want %d", set, want)
+	}
+	if got := shallow(full); !proto.Equal(got, full) {
+		t.Errorf("the copy is %v, want %v", got, full)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"io"
 	"time"
 
-	"google.golang.org/protobuf/reflect/protoreflect"
-
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/placement"
 )
@@ -245,13 +243,14 @@ func (s *Stream) resumed(from string, lost failure) {
 
 // shallow is a copy of r which shares everything below the top level with it.
 func shallow(r *workerv1.GenerateRequest) *workerv1.GenerateRequest {
-	out := &workerv1.GenerateRequest{}
-	to := out.ProtoReflect()
-	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		to.Set(f, v)
-		return true
-	})
-	return out
+	return &workerv1.GenerateRequest{
+		ExpectedInstanceId: r.ExpectedInstanceId, ExpectedRevision: r.ExpectedRevision, ExpectedModelUid: r.ExpectedModelUid,
+		RequestId: r.RequestId, AttemptId: r.AttemptId, Prompt: r.Prompt, Sampling: r.Sampling, MaxTokens: r.MaxTokens,
+		Stop: r.Stop, Choices: r.Choices, MinTokens: r.MinTokens, IgnoreEos: r.IgnoreEos, Logprobs: r.Logprobs,
+		TopLogprobs: r.TopLogprobs, ResponseFormat: r.ResponseFormat, Priority: r.Priority, CacheSalt: r.CacheSalt,
+		Adapter: r.Adapter, JsonSchema: r.JsonSchema, ResumeTokens: r.ResumeTokens, ResumeText: r.ResumeText,
+		ResumeReasoning: r.ResumeReasoning, PrefixHash: r.PrefixHash, PrefixBlocks: r.PrefixBlocks, PrefixBytes: r.PrefixBytes,
+	}
 }
 
 // message is the request for the present worker. It shares everything below the top level with the caller's.
