@@ -30,6 +30,25 @@ func TestARequestIsCountedOnceWithItsTokens(t *testing.T) {
 	}
 }
 
+func TestWhatARequestFoundAtItsWorkerIsCountedForItsModel(t *testing.T) {
+	s := New()
+	s.Entered("m", 2*time.Second, 7)
+	s.Entered("m", time.Second, 1)
+	s.Entered("other", time.Second, 100)
+	if got := testutil.ToFloat64(s.ExpectedCached.WithLabelValues("m")); got != 8 {
+		t.Errorf("%v tokens are thought to be cached, want 8", got)
+	}
+	others := testutil.ToFloat64(s.ExpectedCached.WithLabelValues("other"))
+	if n := testutil.CollectAndCount(s.QueueWait); n != 2 || others != 100 {
+		t.Errorf("%d models waited, want 2; %v tokens of the other, want 100", n, others)
+	}
+	s.Keep(map[string]bool{"other": true})
+	s.Entered("m", time.Second, 1)
+	if got := testutil.ToFloat64(s.ExpectedCached.WithLabelValues("m")); got != 1 {
+		t.Errorf("a model that came back has %v tokens, want its own", got)
+	}
+}
+
 // series returns how many series name the model.
 func series(t *testing.T, s *Set, model string) int {
 	t.Helper()
