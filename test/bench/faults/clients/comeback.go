@@ -18,7 +18,7 @@ import (
 
 const (
 	// crowd is how many clients ask at one moment, for an answer of a second each; shortQueue is how many may wait.
-	crowd, quickCrowd = 400, 200
+	crowd, quickCrowd = 300, 150
 	shortQueue        = 40
 	// stubborn is when those come back that do not heed Retry-After.
 	stubborn = 500 * time.Millisecond

@@ -44,16 +44,15 @@ func frames() []trialOf {
 		}
 		return c.f.WriteContinuation(1, false, c.field(i))
 	}
-	settings := func(c *h2, _ int) error { return c.f.WriteSettings() }
-	ping := func(c *h2, i int) error { return c.f.WritePing(false, [8]byte{byte(i)}) }
+	idle := func(c *h2, i int) error {
+		return errors.Join(c.f.WriteSettings(), c.f.WritePing(false, [8]byte{byte(i)}))
+	}
 	return []trialOf{
 		flooded("streams that are begun and reset, 10,000 a second", attack{step: reset, reads: true}),
 		flooded("chats that are sent whole and reset, 10,000 a second", attack{step: whole, reads: true}),
 		flooded("a head that goes on in CONTINUATION frames without an end", attack{step: more, reads: true, closes: true}),
-		flooded("SETTINGS, 10,000 a second, whose answers are read", attack{step: settings, reads: true}),
-		flooded("SETTINGS, as fast as can be, whose answers are not read", attack{step: settings, fast: true, closes: true}),
-		flooded("PING, 10,000 a second, whose answers are read", attack{step: ping, reads: true}),
-		flooded("PING, as fast as can be, whose answers are not read", attack{step: ping, fast: true, closes: true}),
+		flooded("SETTINGS and PING, 10,000 a second, whose answers are read", attack{step: idle, reads: true}),
+		flooded("SETTINGS and PING, as fast as can be, whose answers are not read", attack{step: idle, fast: true, closes: true}),
 		noWindow(),
 	}
 }
@@ -226,7 +225,7 @@ func flooded(name string, a attack) trialOf {
 			}
 			return append([]bench.Figure{closed,
 				bench.Plain(name+", connections that could not begin", float64(s.refused.Load()), ""),
-				bench.Plain(name+", frames or requests", float64(s.steps.Load())/attackTime.Seconds(), "/s"),
+				bench.Plain(name+", steps of the attack", float64(s.steps.Load())/attackTime.Seconds(), "/s"),
 				bench.AtMost(name+", goroutines more than before", more.goroutines, "", 2),
 			}, others(r, name, quiet, during, 1.5)...), err
 		},

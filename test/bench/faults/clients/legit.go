@@ -13,7 +13,7 @@ import (
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
 )
 
-// perSecond is how often well-behaved clients ask, and quiet how long they do so without anything beside them.
+// perSecond is how often well-behaved clients ask, and quietTime how long they do so without anything beside them.
 const (
 	perSecond = 50
 	quietTime = 8 * time.Second

@@ -63,7 +63,7 @@ func (c *conn) answer(within time.Duration) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	defer a.Body.Close() //nolint:errcheck // it was read
+	defer a.Body.Close()                                    //nolint:errcheck // it was read
 	body, _ := io.ReadAll(io.LimitReader(a.Body, mostBody)) // what is missing was cut off with the connection
 	return answer{status: a.StatusCode, body: string(body)}, nil
 }

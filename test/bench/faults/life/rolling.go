@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// A stream has so many words at this pace: 8 seconds, where a router waits 3 until it takes no more requests.
-	streamWords = 81
+	// A stream has so many words at this pace: 5 seconds, where a router waits 3 until it takes no more requests.
+	streamWords = 51
 	pace        = 100 * time.Millisecond
 	settle      = 3 * time.Second
 )
@@ -26,7 +26,7 @@ var three = rig.Spec{Routers: 3, Workers: 2, Plan: engine.Plan{Between: pace}, S
 // rollingRestart is F20.
 func rollingRestart() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F20", Says: "three routers are rolled, one after the other, under streams of 8 s and short requests", Times: 3,
+		ID: "F20", Says: "three routers are rolled, one after the other, under streams of 5 s and short requests", Times: 3,
 		Most: 6 * time.Minute, Spec: three,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			r.Foreign()
@@ -127,7 +127,7 @@ func killedRouter() []trial.Trial {
 // killing is what F21 sees.
 type killing struct {
 	s *service
-	// least are the shares that were answered of what began within 10 s of the kill, and after; elsewhere counts those that broke
+	// during and after are the shares that were answered of what ran at the kill or began within 10 s, and of what began later; elsewhere counts those that broke
 	// on another router; broken those that broke, and held what was in flight on the router.
 	during, after          trial.Series
 	elsewhere, broken, had float64
@@ -138,7 +138,7 @@ const recovery = 10 * time.Second
 func (k *killing) one(ctx context.Context, x *rig.Router) error {
 	var killed time.Time
 	all, err := k.s.beside(ctx, streamWords, func() error {
-		if err := pause(ctx, 6*time.Second); err != nil {
+		if err := pause(ctx, 4*time.Second); err != nil {
 			return err
 		}
 		f, err := x.Figures(ctx)
@@ -148,7 +148,7 @@ func (k *killing) one(ctx context.Context, x *rig.Router) error {
 		k.had += rig.Figure(f, "ringfleet_router_requests_in_flight", nil)
 		killed = time.Now()
 		x.Kill()
-		return pause(ctx, recovery+4*time.Second)
+		return pause(ctx, recovery+3*time.Second)
 	})
 	if err != nil {
 		return err
