@@ -60,6 +60,14 @@ func TestAnEjectionEndsByItselfWhereReportsAreRare(t *testing.T) {
 	for i := range 2 {
 		p.heardAt(t, podOf(i))
 	}
+	p.until(t, podOf(0), "waited for silence, and for nothing else", func(Worker) bool {
+		for _, w := range p.roster.Load().ordered {
+			if len(w.changed) > 0 {
+				return false
+			}
+		}
+		return p.clock.Waiters() == 2
+	})
 	p.ends(0, 5, Failed)
 	if m := p.member(t, 0); !m.Ejected {
 		t.Fatal("five failures ejected nobody")
@@ -73,6 +81,12 @@ func TestAnEjectionEndsByItselfWhereReportsAreRare(t *testing.T) {
 	if m := p.member(t, 0); m.Ejected || m.State != Up || e[1].Cause != CauseOver {
 		t.Errorf("got %+v, told %+v", m, e[1])
 	}
+	p.until(t, podOf(0), "was known", func(w Worker) bool {
+		if w.LastError != "" {
+			t.Fatalf("what ended it is that something else was heard of the worker: %s", w.LastError)
+		}
+		return true
+	})
 }
 
 func TestAWorkerThatIsNoCandidateAnyMoreIsForgottenWithItsEjection(t *testing.T) {
@@ -153,6 +167,22 @@ func TestAWorkerThatHasRequestsAndMakesNoProgressIsEjectedAfterAMinute(t *testin
 	if len(e) != 1 || e[0].Cause != CauseNoProgress {
 		t.Errorf("told %+v", e)
 	}
+}
+
+func TestTheTimeWithoutProgressIsThatOfTheLatestConfig(t *testing.T) {
+	p := newPack(t, 2)
+	c := DefaultConfig()
+	c.Stall = 90 * time.Second
+	p.SetConfig(c)
+	stuck := uint64(7)
+	p.reports[0].Load = load(3, &stuck)
+	for i := range 91 {
+		if m := p.member(t, 0); m.Ejected {
+			t.Fatalf("ejected after %d reports", i)
+		}
+		p.beat(t)
+	}
+	p.until(t, podOf(0), "was ejected", func(w Worker) bool { return w.Ejected })
 }
 
 // load is that of a worker with running requests that has computed tokens.
