@@ -55,9 +55,6 @@ func (c *computed) add(l *live, room int, prompts []Prompt) {
 			}
 			continue
 		}
-		if p.Lost >= p.Blocks {
-			continue // it is not said to be anywhere
-		}
 		l.named += max(0, min(p.Blocks, prefix.MaxBlocks))
 		until := math.MaxInt
 		if room > 0 {

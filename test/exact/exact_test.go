@@ -186,6 +186,13 @@ func (f *fleet) begin(c *call) {
 		f.t.Fatal(err)
 	}
 	c.stream = s
+	switch rapid.SampledFrom([]string{"at once", "at once", "after a report", "after its end and a report"}).Draw(f.t, "the router hears of it") {
+	case "after its end and a report":
+		f.quiet(c.worker)
+		fallthrough
+	case "after a report":
+		f.report(c.board, c.worker)
+	}
 	c.ticket.Numbered(s.(engine.Numbered).PromptNumber())
 	c.ticket.Accepted(uint32(s.PromptTokens()), epoch)
 }
@@ -300,7 +307,7 @@ func TestARouterExpectsOfAWorkersCacheWhatTheWorkerThenFinds(t *testing.T) {
 	}
 }
 
-// TestARouterExpectsNoMoreThanTheWorkerHas: of what other routers have sent it knows only whole prompts.
+// TestOfSeveralRoutersNoneExpectsMoreThanTheWorkerHas: of what other routers have sent it knows only whole prompts.
 func TestOfSeveralRoutersNoneExpectsMoreThanTheWorkerHas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		play(t, 3, func(c *call, cached int) {
