@@ -72,7 +72,7 @@ func (q *search) nobody(err error) error {
 	case q.resumes && errors.As(q.held.err, &on):
 		on.Stays = "there is no other worker that can go on with it"
 	case q.lost < mostLost && errors.As(q.held.err, &on):
-		on.Alone = on.Kind == ErrLost
+		on.Alone = errors.Is(on.Kind, ErrLost)
 	}
 	return q.told()
 }
