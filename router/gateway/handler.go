@@ -92,7 +92,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.log()
 	traced(x.traced())
 	if x.status == statusGone {
-		panic(http.ErrAbortHandler)
+		panic(http.ErrAbortHandler) //nolint:forbidigo // nothing else ends a stream of HTTP/2 without an answer, and net/http takes it
 	}
 }
 

@@ -24,8 +24,9 @@ const (
 	bytesByRequest = 512 << 10
 	bytesBySecond  = 4 << 10
 	grace          = 5 * time.Second
-	// takenBack streams may be ended by their client within the time of early. Beyond that the connection ends, where it has
-	// taken back more than half of its streams.
+	// takenBack streams may be ended by their client within the time of early. Beyond that, where it has taken back more than
+	// half of its streams, the client is asked for another connection with the next answer; the streams that run are
+	// finished. After as many more, all of them without an answer on the way, the connection ends.
 	takenBack = 100
 	early     = time.Second
 	// unread is how much of the answers the kernel keeps that their client does not take, about: it takes twice as much.
@@ -165,6 +166,9 @@ func guarded(requests context.Context, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if n := g.undone.Load(); n > takenBack && 2*n > g.streams.Load() {
+			w.Header().Set("Connection", "close")
+		}
 		began := g.clock.Now()
 		defer func() { g.ended(r.Context().Err() != nil && requests.Err() == nil && g.clock.Since(began) < early) }()
 		next.ServeHTTP(w, r)
@@ -177,7 +181,7 @@ func (g *guard) ended(undone bool) {
 	if !undone {
 		return
 	}
-	if n := g.undone.Add(1); n > takenBack && 2*n > streams {
+	if n := g.undone.Add(1); n > 2*takenBack && 2*n > streams {
 		_ = g.Close() // who floods needs no goodbye
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -132,6 +133,28 @@ func TestAConnectionThatTakesItsStreamsBackIsEnded(t *testing.T) {
 		}
 	}()
 	f.ends(t)
+}
+
+func TestAClientThatTakesMuchBackIsAskedForAnotherConnection(t *testing.T) {
+	g := newGuard(unclosed{t: t}, clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)))
+	r, err := http.NewRequestWithContext(withGuard(context.Background(), g), http.MethodPost, "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ProtoMajor = 2
+	serve := guarded(context.Background(), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range takenBack {
+		g.ended(true)
+	}
+	w := httptest.NewRecorder()
+	if serve.ServeHTTP(w, r); w.Header().Get("Connection") != "" {
+		t.Errorf("after %d streams: Connection %q", takenBack, w.Header().Get("Connection"))
+	}
+	g.ended(true)
+	w = httptest.NewRecorder()
+	if serve.ServeHTTP(w, r); w.Header().Get("Connection") != "close" {
+		t.Errorf("after one more: Connection %q", w.Header().Get("Connection"))
+	}
 }
 
 func TestAClientMayTakeBackEachSecondStream(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 
 const (
 	// readers take one byte a second of answers that don't end; patienceForReaders is how long that may go on.
-	readers            = 32
+	readers            = 64
 	patienceForReaders = 55 * time.Second
-	fast               = 5 * time.Millisecond
+	fast               = 10 * time.Millisecond
 	// loris is how many connections send a byte of their head each 10 seconds; quickLoris is that of a quick run.
 	loris, quickLoris = 2000, 200
 )
@@ -56,7 +56,7 @@ func slowReaders() []trial.Trial {
 			}
 			return append([]bench.Figure{
 				bench.AtMost("F72 memory of the router, by slow reader", float64(max(most-before, 0))/readers/1024, "KiB", 1024),
-				bench.AtMost("F72 time until no engine works for a slow reader: 30 s after the buffers are full", took.Seconds(), "s", 45),
+				bench.AtMost("F72 time until no engine works for a slow reader: 30 s after the buffers are full", took.Seconds(), "s", 50),
 			}, others(r, "F72", quiet, during, 1.1)...), nil
 		},
 	}}
