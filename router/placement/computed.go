@@ -8,12 +8,18 @@ import (
 )
 
 // Prompt is a prompt as a worker's report names it: the hash of its last whole block, and how many blocks it has. Routers
-// send both with a request; a worker only repeats them. Lost is how many of the last ones the worker's cache has lost since,
-// and Number orders what it says; 0: it does not count.
+// send both with a request; a worker only repeats them.
 type Prompt struct {
-	Hash         uint64
-	Blocks, Lost int
-	Number       uint64
+	Hash   uint64
+	Blocks int
+	// Number orders what a worker says; 0: it does not count.
+	Number uint64
+	// Left says that no request inside has it, and Lost how many of its last blocks are not in the worker's cache then.
+	Left bool
+	Lost int
+	// Heir is the hash of another prompt of which as much is there: from here on the worker says only of that one what becomes
+	// of it. 0: none.
+	Heir uint64
 }
 
 // mostComputed is how many prompts of a model are remembered that reports have named; the oldest go first. Each takes some
@@ -36,6 +42,7 @@ type copied struct {
 	live  *live
 	held  int
 	until int
+	era   int // of live, when it was named
 }
 
 // add notes what an instance with room for so many blocks has computed; 0: its room is unknown, or it says itself what it
@@ -48,12 +55,19 @@ func (c *computed) add(l *live, room int, prompts []Prompt) {
 	}
 	for _, p := range prompts {
 		before, again := c.on[p.Hash]
-		if p.Lost > 0 && again {
+		held := p.Blocks - p.Lost
+		if p.Heir != 0 {
+			held = 0
+		}
+		if again && held < p.Blocks {
 			if before.live == l {
-				before.held = p.Blocks - p.Lost
+				before.held = held
 				c.on[p.Hash] = before
 			}
 			continue
+		}
+		if held <= 0 {
+			continue // it is not said to be anywhere
 		}
 		l.named += max(0, min(p.Blocks, prefix.MaxBlocks))
 		until := math.MaxInt
@@ -63,16 +77,15 @@ func (c *computed) add(l *live, room int, prompts []Prompt) {
 		if !again {
 			c.enter(p.Hash)
 		}
-		c.on[p.Hash] = copied{l, p.Blocks - p.Lost, until}
+		c.on[p.Hash] = copied{l, held, until, l.era}
 	}
 }
 
-// held is how much of a prompt an instance has said last that it holds; false where that is not known.
-func (c *computed) held(l *live, hash uint64) (blocks int, ok bool) {
+// forget drops what an instance has named.
+func (c *computed) forget(l *live) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p, ok := c.on[hash]
-	return p.held, ok && p.live == l
+	l.era++
 }
 
 // enter makes room for a hash.
@@ -95,7 +108,7 @@ func (c *computed) match(chain prefix.Chain, members []*member, blocks []int) {
 	}
 	for n := len(chain); n > 0; n-- {
 		p, ok := c.on[chain[n-1]]
-		if !ok || p.live.named > p.until {
+		if !ok || p.era != p.live.era || p.live.named > p.until {
 			continue
 		}
 		for i, m := range members {

@@ -2,9 +2,8 @@ package placement
 
 import (
 	"slices"
+	"sync"
 	"time"
-
-	"github.com/ringfleet/ringfleet/router/prefix"
 )
 
 // mostIDs and mostAdapters are how many a report names at most; a list of that length may not be whole.
@@ -47,12 +46,18 @@ type live struct {
 	adapters []string
 	told     int // blocks that the index was told it has room for
 
-	// The number up to which reports have told of prompts, and the requests that have ended of which none has told yet.
-	heard   uint64
-	unheard []prefix.Sent
+	exact  bool   // it says what goes out of its cache
+	heard  uint64 // the number up to which reports have told of prompts
+	missed uint64 // the number up to which some may not have been heard
+	visits visits
 
-	exact bool // it says what goes out of its cache
-	named int  // blocks of prompts that reports have named; computed.mu guards it
+	// order is held while the index is told what the worker says of prompts and of requests, so that it hears of that in one
+	// order. The state's and the index's locks are taken under it.
+	order *sync.Mutex
+
+	// computed.mu guards these.
+	named int // blocks of prompts that reports have named
+	era   int // how often what they have named was forgotten
 
 	// Of others, as reports have shown it.
 	turned average // tokens to compute that were in a report and that this router did not know of
@@ -126,6 +131,10 @@ func (l *live) seat(answer float64) float64 {
 // dispatch counts a request that is on its way.
 func (l *live) dispatch(t *Ticket, now time.Time) {
 	l.drain(now)
+	if len(t.chain) > 0 {
+		t.visit = &visit{chain: t.chain}
+		l.visits.add(t.visit)
+	}
 	if t.next = l.open; t.next != nil {
 		t.next.previous = t
 	}

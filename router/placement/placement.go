@@ -52,10 +52,12 @@ type Load struct {
 	// Prefill and Decode are tokens a second, of all requests together.
 	Prefill, Decode *float64
 	// Prompts are those that it has accepted since its last report, whichever router sent them, and with its first one
-	// those that it remembers; oldest first, at most 1024. With Exact also those of which it has lost something, and nothing
-	// goes out of its cache unsaid: what is held is not guessed.
+	// those that it remembers; oldest first, at most 1024. With Exact it numbers them, also tells what is there of those that no
+	// request inside has, and nothing goes out of its cache unsaid: what is held is not guessed. Who has not heard all up to the
+	// number Missed knows nothing of its cache.
 	Prompts []Prompt
 	Exact   bool
+	Missed  uint64
 	// RequestIDs are those that run or wait, at most 1024.
 	RequestIDs []string
 	// Adapters are those that it has loaded, sorted; nil: unknown. With 256 there may be more. The board keeps the slice.

@@ -78,7 +78,7 @@ func newState() *state {
 func (s *state) live(of Process, now time.Time) *live {
 	l := s.lives[of]
 	if l == nil {
-		l = &live{at: now, pace: s.pace}
+		l = &live{at: now, pace: s.pace, order: &sync.Mutex{}}
 		s.lives[of] = l
 	}
 	return l

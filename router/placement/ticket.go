@@ -9,7 +9,7 @@ import (
 // Ticket is a request's place on a worker, from its dispatch to its end. Its methods may be called at any time from
 // anywhere; after Ended they change nothing.
 type Ticket struct {
-	index  *prefix.Index
+	board  *Board
 	state  *state
 	member *member
 	live   *live
@@ -27,10 +27,10 @@ type Ticket struct {
 
 	// state.mu guards what follows.
 	chain          prefix.Chain
+	visit          *visit  // nil: it has no chain
 	prompt         float64 // tokens
 	uncached       int64   // tokens of it to compute
 	need           int64   // tokens of the KV cache
-	number         uint64  // of what the worker's reports say of the prompt from then on; 0: unknown
 	reported       bool    // a report holds it
 	accepted       bool    // the worker has said that it has it
 	ended          bool
@@ -43,7 +43,7 @@ func (a *asked) ticket(b *Board, v *View, q *Request, s *Snapshot, chosen int, n
 	c := &s.Candidates[chosen]
 	m := v.members[c.Member]
 	t := &Ticket{
-		index: b.index, state: v.state, member: m, live: m.live, chain: q.Chain,
+		board: b, state: v.state, member: m, live: m.live, chain: q.Chain,
 		bytes: max(q.PromptBytes, len(q.Chain)*prefix.BlockBytes), part: c.Cached / a.tokens, rank: c.Rank,
 		ahead: c.Ahead, queued: m.live.seat(a.usual) > 0, resumed: q.Resume, choices: q.choices(),
 		prompt: a.tokens, uncached: int64(c.Uncached), need: int64(c.Uncached + a.answer),
@@ -101,26 +101,6 @@ func (t *Ticket) Accepted(promptTokens uint32, now time.Time) {
 	t.live.resize(t, max(1, int64(uncached)), now)
 }
 
-// Numbered says from which number on the worker's reports say of the prompt what this request has made of it; 0: it does not
-// count. It comes before Accepted.
-func (t *Ticket) Numbered(number uint64) {
-	t.state.mu.Lock()
-	late := !t.ended && number > 0 && number <= t.live.heard && len(t.chain) > 0
-	if !t.ended {
-		t.number = number
-	}
-	chain := t.chain
-	t.state.mu.Unlock()
-	if !late || t.index == nil {
-		return
-	}
-	// What it has lost since was told before, when it was not known whether that was before or after this request.
-	last := chain[len(chain)-1]
-	if held, ok := t.state.computed.held(t.live, last); ok {
-		t.index.Hear(t.member.slot, []prefix.News{{Hash: last, Blocks: len(chain), Held: held, Number: number + 1}}, nil)
-	}
-}
-
 // FirstToken says that the first piece of the answer is there: the prompt has been computed. Only the first call counts.
 func (t *Ticket) FirstToken(now time.Time) {
 	t.state.mu.Lock()
@@ -134,12 +114,15 @@ func (t *Ticket) FirstToken(now time.Time) {
 
 // Ended takes the request off its worker and learns from how it ended. Only the first call counts.
 func (t *Ticket) Ended(r Result, now time.Time) {
+	t.live.order.Lock()
+	defer t.live.order.Unlock()
 	chain, counts, never := t.end(r, now)
-	if t.index == nil || len(chain) == 0 {
+	if t.board.index == nil || len(chain) == 0 {
 		return
 	}
 	if never {
-		t.index.Withdraw(t.member.slot, chain, t.claim, t.state.unsaid(t.live))
+		t.board.index.Withdraw(t.member.slot, chain)
+		t.board.restore(t.state, t.member)
 		return
 	}
 	if !r.Answered || r.PromptTokens == 0 {
@@ -150,7 +133,7 @@ func (t *Ticket) Ended(r Result, now time.Time) {
 		part := float64(r.CachedTokens) / float64(r.PromptTokens)
 		cached = min(int(part*float64(t.bytes)/prefix.BlockBytes+0.5), len(chain))
 	}
-	t.index.Settle(t.member.slot, chain, t.claim, cached)
+	t.board.index.Settle(t.member.slot, chain, t.claim, cached)
 }
 
 // end is Ended under the lock. It returns the chain that the index is told of, none the second time, and whether the
@@ -172,6 +155,13 @@ func (t *Ticket) end(r Result, now time.Time) (chain prefix.Chain, counts, never
 		t.state.compare(now)
 	}
 	chain, t.chain = t.chain, nil
-	t.live.outlast(chain, t.number)
-	return chain, t.live.counts, t.live.exact && !t.accepted
+	switch v := t.visit; {
+	case v == nil || v.done:
+	case v.number == 0 || !t.live.exact:
+		never = t.live.exact
+		t.live.visits.remove(v)
+	default:
+		t.live.visits.outlast(v)
+	}
+	return chain, t.live.counts, never
 }

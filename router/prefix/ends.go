@@ -1,11 +1,13 @@
 package prefix
 
 // ends says where in the tree a prompt lies of which only the last hash is told: those that were sent last, and each as far as
-// any worker has it. What was noted longest ago makes room.
+// any worker has it. What was sent longest ago makes room.
 type ends struct {
 	table table
 	ring  []end // by id
 	next  int
+	// losers are workers that nobody can hear any more: scratch of vacate.
+	losers []uint16
 }
 
 // end is where a prompt ends, or where in the tree what anybody still has of it does.
@@ -39,23 +41,54 @@ func (e *ends) find(hash uint64) uint32 {
 	}
 }
 
-// noteEnd notes where c ends, which was put last, if worker w may speak of it.
-func (t *tree) noteEnd(w uint16, c Chain) {
+// vacate makes the next place free for a prompt of a worker that is exact, before it is put. Of the one that was sent longest ago
+// nobody could find any more what workers say: so where they have nothing behind its end, that is taken from them.
+func (t *tree) vacate(w uint16, hash uint64) {
+	id := uint32(t.ends.next + 1)
+	is := t.ends.at(id)
+	if !t.workers[w].exact || is.run == 0 || is.hash == hash {
+		return
+	}
+	t.ends.losers = t.ends.losers[:0]
+	for run := is.run; run != 0; run = t.run(run).parent {
+		for h := t.run(run).first; h != 0; h = t.hold(h).next {
+			if of := t.hold(h); of.down == 0 && t.workers[of.worker].exact {
+				t.ends.losers = append(t.ends.losers, of.worker)
+			}
+		}
+	}
+	gone := News{Hash: is.hash, Blocks: int(is.blocks)}
+	for _, w := range t.ends.losers {
+		for t.retreat(w, gone) {
+			continue
+		}
+	}
+	t.forgetEnd(id)
+}
+
+// noteEnd notes where the first n blocks of prompt c end, which were put last, if worker w may speak of it. With sent it takes the
+// place that vacate has made.
+func (t *tree) noteEnd(w uint16, c Chain, n int, sent bool) {
 	if t.last == 0 || !t.workers[w].exact {
 		return
 	}
 	hash := c[len(c)-1]
 	id := t.ends.find(hash)
-	if id == 0 {
+	switch {
+	case id != 0 && !sent && int(t.ends.at(id).depth) >= n:
+		return // somebody has as much
+	case id != 0 && !sent:
+		t.unlinkEnd(id)
+	case id != 0:
+		t.forgetEnd(id)
+		fallthrough
+	default:
 		id = uint32(t.ends.next + 1)
 		t.ends.next = (t.ends.next + 1) % len(t.ends.ring)
 		t.forgetEnd(id)
 		t.ends.table.add(hash, id)
-	} else {
-		t.unlinkEnd(id)
 	}
-	n := uint16(len(c))
-	*t.ends.at(id) = end{hash: hash, depth: n, blocks: n, at: t.lastAt}
+	*t.ends.at(id) = end{hash: hash, depth: uint16(n), blocks: uint16(len(c)), at: t.lastAt}
 	t.linkEnd(id, t.last)
 }
 
@@ -124,23 +157,4 @@ func (t *tree) pruneEnds(run uint32, n int) {
 		}
 		id = next
 	}
-}
-
-// cut leaves worker w the first n blocks of the prompt that has so many and this last hash, a batch at a time. It reports
-// whether there is more to take.
-func (t *tree) cut(w uint16, hash uint64, blocks, n int) bool {
-	e := t.ends.find(hash)
-	if e == 0 {
-		return false
-	}
-	is := t.ends.at(e)
-	if int(is.blocks) != blocks || n >= int(is.depth) {
-		return false
-	}
-	id, begin := is.run, int(is.depth)-int(is.at)
-	for begin > n {
-		id = t.run(id).parent
-		begin -= int(t.run(id).n)
-	}
-	return t.cutRun(w, id, n-begin)
 }

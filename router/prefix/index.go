@@ -34,10 +34,9 @@ type Slot uint32
 
 // Claim is what the index thought of a request's worker when the request was sent.
 type Claim struct {
-	// Known is how many leading blocks of the chain the worker had by requests that have settled.
+	// Known is how many leading blocks of the chain the worker had by requests that have settled, or by its own word.
 	Known   int
 	shrinks uint32
-	had     int // leading blocks, of a worker that is exact
 }
 
 // Index is who has which prefix. It is safe for concurrent use.
@@ -179,11 +178,11 @@ func (x *Index) Insert(s Slot, c Chain) Claim {
 	}
 	w := s.number()
 	claim := Claim{shrinks: x.tree.workers[w].shrinks}
-	if x.tree.workers[w].exact {
-		claim.had = x.tree.leading(w, c)
+	if len(c) > 0 {
+		x.tree.vacate(w, c[len(c)-1])
 	}
 	claim.Known = x.tree.put(w, c, false)
-	x.tree.noteEnd(w, c)
+	x.tree.noteEnd(w, c, len(c), true)
 	more := x.tree.trim(w)
 	x.mu.Unlock()
 	x.trim(s, more)
@@ -200,7 +199,7 @@ func (x *Index) Settle(s Slot, c Chain, claim Claim, cached int) {
 	if x.is(s) {
 		w := s.number()
 		if x.tree.workers[w].exact {
-			x.tree.put(w, c[:x.tree.leading(w, c)], true)
+			x.tree.put(w, c[:x.tree.leading(w, c)], false)
 		} else {
 			x.tree.put(w, c, true)
 			x.tree.workers[w].learn(claim, cached)

@@ -76,6 +76,7 @@ func (g *game) play(t *rapid.T) error {
 	case 10:
 		g.exact[s] = !g.exact[s]
 		g.x.SetExact(s, g.exact[s])
+		delete(g.r.workers, s)
 	case 11, 12, 13:
 		g.cut(t, s)
 	default:
@@ -114,14 +115,15 @@ func (g *game) settle(t *rapid.T) {
 	}
 	if g.exact[q.s] {
 		has, _ := g.r.worker(q.s).leading(q.c)
-		q.c = q.c[:has]
+		g.r.put(q.s, q.c[:has], false)
+		return
 	}
 	g.r.put(q.s, q.c, true)
 }
 
-// cut lets a worker say that less of a prompt is there, or a router take back that it sent it.
+// cut lets an exact worker say what it has of a prompt, or a router take back that it sent it.
 func (g *game) cut(t *rapid.T, s Slot) {
-	if len(g.chains) == 0 {
+	if len(g.chains) == 0 || !g.exact[s] {
 		return
 	}
 	c := rapid.SampledFrom(g.chains).Draw(t, "prompt")
@@ -129,19 +131,40 @@ func (g *game) cut(t *rapid.T, s Slot) {
 		return
 	}
 	n := rapid.IntRange(0, len(c)-1).Draw(t, "held")
-	if rapid.Bool().Draw(t, "withdrawn") {
-		g.x.Withdraw(s, c, Claim{had: n}, nil)
-		g.r.cut(s, c, n)
+	switch rapid.SampledFrom([]string{"withdrawn", "said", "has", "all"}).Draw(t, "what of it") {
+	case "withdrawn":
+		g.x.Withdraw(s, c)
+		if _, settled := g.r.worker(s).leading(c); settled < len(c) {
+			g.r.cut(s, c, settled)
+		}
+		return
+	case "has":
+		g.x.Hold(s, c, n, true)
+		g.r.put(s, c[:n], true)
+		return
+	case "all":
+		g.x.Hold(s, c, len(c), true)
+		g.r.put(s, c, true)
 		return
 	}
-	known, depth := g.x.tree.ends.find(c[len(c)-1]), 0
-	if known != 0 {
-		depth = int(g.x.tree.ends.at(known).depth) // beyond that nobody had anything when the index looked last
+	news, keep := News{Hash: c[len(c)-1], Blocks: len(c), Held: n}, n
+	known := g.x.tree.ends.find(news.Hash)
+	if known == 0 {
+		return // it would be passed over
 	}
-	g.x.Hear(s, []News{{Hash: c[len(c)-1], Blocks: len(c), Held: n}}, nil)
-	if n < depth {
-		g.r.cut(s, c, n)
+	depth := int(g.x.tree.ends.at(known).depth) // beyond that nobody had anything when the index looked last
+	if heir := rapid.SampledFrom(g.chains).Draw(t, "heir"); len(heir) > 0 && rapid.Bool().Draw(t, "yields") {
+		news.Heir = heir[len(heir)-1]
+		keep = 0
+		if id := g.x.tree.ends.find(news.Heir); id != 0 {
+			to := min(n, depth, int(g.x.tree.ends.at(id).depth))
+			for keep < to && c[keep] == heir[keep] {
+				keep++
+			}
+		}
 	}
+	g.x.Hear(s, news)
+	g.r.retreat(s, c, depth, keep)
 }
 
 // compare asks both for every chain and every worker.
@@ -210,7 +233,12 @@ func TestCraftedHashesBreakNothing(t *testing.T) {
 			if rapid.Bool().Draw(t, "hear") {
 				n := rapid.IntRange(0, len(c)-1).Draw(t, "held")
 				x.SetExact(s, true)
-				x.Hear(s, []News{{Hash: c[rapid.IntRange(0, len(c)-1).Draw(t, "last")], Blocks: len(c), Held: n}}, []Sent{{Chain: c[:n], Number: 1}})
+				x.Hear(s, News{
+					Hash: c[rapid.IntRange(0, len(c)-1).Draw(t, "last")], Blocks: len(c), Held: n,
+					Heir: c[rapid.IntRange(0, len(c)-1).Draw(t, "heir")],
+				})
+				x.Hold(s, c, n, rapid.Bool().Draw(t, "said"))
+				x.Withdraw(s, c)
 			}
 			if err := sound(&x.tree); err != nil {
 				t.Fatal(err)

@@ -65,6 +65,19 @@ func (r *reference) cut(s Slot, c Chain, n int) {
 	}
 }
 
+// retreat takes the blocks of c beyond the first keep, from depth on to where another one that has settled is behind.
+func (r *reference) retreat(s Slot, c Chain, depth, keep int) {
+	w := r.worker(s)
+	for n := depth - 1; n >= keep; n-- {
+		for h, b := range w.blocks {
+			if r.before[h] == c[n] && b.settled {
+				return
+			}
+		}
+		r.cut(s, c, n)
+	}
+}
+
 func (w *refWorker) trim(limit int) {
 	w.limit = limit
 	if limit == 0 || len(w.blocks) <= limit {

@@ -56,7 +56,7 @@ type hold struct {
 	left, right uint32 // of the same worker, behind the same
 	worker      uint16
 	have        uint8 // leading blocks of the run
-	settled     uint8 // how many of them come from requests that have settled
+	settled     uint8 // how many of them come from requests that have settled; of an exact worker: are there by its own word
 }
 
 // mark is what the last match found out about a worker.

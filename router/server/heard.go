@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +36,8 @@ func loadOf(r *workerv1.Report) placement.Load {
 	l := r.GetLoad()
 	out := placement.Load{
 		Running: int(l.GetRunning()), Waiting: int(l.GetWaiting()), Seats: int(l.GetMaxSequences()),
-		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(), Prompts: prompts(r.GetPrefixes()),
-		Exact: r.GetPrefixesExact(),
+		RequestIDs: l.GetRequestIds(), Adapters: r.GetAdapters(), Prompts: prompts(r),
+		Exact: r.GetPrefixesExact(), Missed: r.GetPrefixesMissed(),
 	}
 	if l != nil && out.Adapters == nil {
 		out.Adapters = []string{} // it says that it has none
@@ -50,25 +52,29 @@ func loadOf(r *workerv1.Report) placement.Load {
 // mostPrompts is how many prompts of a report count. A worker names no more.
 const mostPrompts = 1024
 
-// prompts are those that a report names, in the words of placement; of too many the last ones.
-func prompts(list []*workerv1.Prefix) []placement.Prompt {
-	if len(list) == 0 {
+// prompts are those that a report names, in the words of placement and in the order of their numbers; of too many the last ones.
+func prompts(r *workerv1.Report) []placement.Prompt {
+	list, states := r.GetPrefixes(), r.GetPrefixStates()
+	list = list[max(0, len(list)-mostPrompts):]
+	states = states[max(0, len(states)-mostPrompts):]
+	if len(list)+len(states) == 0 {
 		return nil
 	}
-	list = list[max(0, len(list)-mostPrompts):]
-	out := make([]placement.Prompt, 0, len(list))
+	out := make([]placement.Prompt, 0, len(list)+len(states))
 	for _, p := range list {
-		n := min(p.GetBlocks(), prefix.MaxBlocks)
-		if n == 0 {
-			continue
+		if n := min(p.GetBlocks(), prefix.MaxBlocks); n > 0 {
+			out = append(out, placement.Prompt{Hash: p.GetHash(), Blocks: int(n), Number: p.GetNumber()})
 		}
-		held := n
-		if p.HeldBlocks != nil {
-			held = min(held, p.GetHeldBlocks())
-		}
-		out = append(out, placement.Prompt{Hash: p.GetHash(), Blocks: int(n), Lost: int(n - held), Number: p.GetNumber()})
 	}
-	return out
+	for _, p := range states {
+		if n := min(p.GetBlocks(), prefix.MaxBlocks); n > 0 && p.GetNumber() > 0 {
+			out = append(out, placement.Prompt{
+				Hash: p.GetHash(), Blocks: int(n), Lost: int(n - min(n, p.GetHeldBlocks())), Number: p.GetNumber(), Left: true, Heir: p.GetHeir(),
+			})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b placement.Prompt) int { return cmp.Compare(a.Number, b.Number) })
+	return out[max(0, len(out)-mostPrompts):]
 }
 
 // blocks are a number of blocks in tokens; nil where it is unknown.

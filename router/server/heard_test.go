@@ -23,19 +23,31 @@ func TestThePromptsOfAReportArePlacements(t *testing.T) {
 		said []*workerv1.Prefix
 		want []placement.Prompt
 	}{
-		"none":               {nil, nil},
-		"in their order":     {[]*workerv1.Prefix{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}},
-		"one without blocks": {[]*workerv1.Prefix{{Hash: 7}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 5, Blocks: 1}}},
-		"what is held of them": {
-			[]*workerv1.Prefix{{Hash: 7, Blocks: 3, HeldBlocks: new(uint32(1)), Number: 8}, {Hash: 5, Blocks: 1, HeldBlocks: new(uint32(9))}, {Hash: 4, Blocks: 1, HeldBlocks: new(uint32(0))}},
-			[]placement.Prompt{{Hash: 7, Blocks: 3, Lost: 2, Number: 8}, {Hash: 5, Blocks: 1}, {Hash: 4, Blocks: 1, Lost: 1}},
-		},
+		"none":                    {nil, nil},
+		"in their order":          {[]*workerv1.Prefix{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 7, Blocks: 3}, {Hash: 5, Blocks: 1}}},
+		"one without blocks":      {[]*workerv1.Prefix{{Hash: 7}, {Hash: 5, Blocks: 1}}, []placement.Prompt{{Hash: 5, Blocks: 1}}},
 		"longer than any chain":   {[]*workerv1.Prefix{{Hash: 7, Blocks: 1 << 31}}, []placement.Prompt{{Hash: 7, Blocks: prefix.MaxBlocks}}},
 		"one that is not even so": {[]*workerv1.Prefix{nil}, []placement.Prompt{}},
 	} {
 		if got := loadOf(&workerv1.Report{Prefixes: c.said}).Prompts; !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+	states := loadOf(&workerv1.Report{
+		Prefixes: []*workerv1.Prefix{{Hash: 7, Blocks: 3, Number: 2}, {Hash: 8, Blocks: 3, Number: 5}},
+		PrefixStates: []*workerv1.PrefixState{
+			{Hash: 4, Blocks: 3, HeldBlocks: 1, Number: 1}, {Hash: 5, Blocks: 1, HeldBlocks: 9, Number: 3, Heir: 6}, {Hash: 6, Blocks: 1, Number: 4}, {Hash: 9, Blocks: 1}, nil,
+		},
+	}).Prompts
+	want := []placement.Prompt{
+		{Hash: 4, Blocks: 3, Lost: 2, Number: 1, Left: true}, {Hash: 7, Blocks: 3, Number: 2}, {Hash: 5, Blocks: 1, Number: 3, Left: true, Heir: 6},
+		{Hash: 6, Blocks: 1, Lost: 1, Number: 4, Left: true}, {Hash: 8, Blocks: 3, Number: 5},
+	}
+	if !reflect.DeepEqual(states, want) {
+		t.Errorf("with what is held of them: %v, want %v", states, want)
+	}
+	if got := loadOf(&workerv1.Report{PrefixesMissed: 7}).Missed; got != 7 {
+		t.Errorf("missed are those up to %d", got)
 	}
 	if loadOf(&workerv1.Report{}).Exact || !loadOf(&workerv1.Report{PrefixesExact: true}).Exact {
 		t.Error("whether a report is exact is not what it says")

@@ -3,13 +3,14 @@
 package exact
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,48 +30,79 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	uid        = "model"
-	hang       = 60 * time.Second
-	tokenBytes = 4 // of text, so 16 tokens are a block of 64 bytes
+	uid  = "model"
+	hang = 60 * time.Second
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// tongue is a vocabulary in which each token's text is so long, and tells which token it is.
+type tongue struct {
+	sim.Vocabulary
+	pieces [][]byte
+}
+
+func newTongue(length func(t int) int) *tongue {
+	v := &tongue{}
+	for t := range 258 {
+		v.pieces = append(v.pieces, bytes.Repeat([]byte{byte(t)}, length(t)))
+	}
+	return v
+}
+
+func (v *tongue) Piece(t engine.Token) []byte { return v.pieces[t] }
+
+func (v *tongue) text(tokens []engine.Token) (out []byte) {
+	for _, t := range tokens {
+		out = append(out, v.Piece(t)...)
+	}
+	return out
+}
+
+// even: 16 tokens are a block of 64 bytes.
+func even(int) int { return 4 }
+
+// uneven: they are 16 to 112 bytes.
+func uneven(t int) int { return 1 + t*t%7 }
+
 // fleet is some workers and some routers, of which each has heard of every worker's prompts up to a number.
 type fleet struct {
 	t       *rapid.T
+	tongue  *tongue
 	pods    []string
 	engines []engine.Engine
 	boards  []*placement.Board
 	heard   [][]uint64 // by board and engine
+	missed  [][]uint64
 	sent    int
+	asked   []asked
 }
 
-func newFleet(t *rapid.T, workers, routers int) *fleet {
-	f := &fleet{t: t}
+func newFleet(t *rapid.T, workers, routers int, length func(int) int) *fleet {
+	f := &fleet{t: t, tongue: newTongue(length)}
 	var members []placement.Worker
 	for i := range workers {
 		pod := fmt.Sprint("worker-", i)
-		e, err := scheduler.New(sim.New(sim.Options{
-			Text: "ok", ContextTokens: 400, Sequences: rapid.SampledFrom([]int{2, 4, 12}).Draw(t, "sequences"),
+		loaded := sim.New(sim.Options{
+			Text: "ok", ContextTokens: 400, Sequences: rapid.SampledFrom([]int{3, 4, 12}).Draw(t, "sequences"),
 			KVTokens: rapid.SampledFrom([]int{416, 640, 1600}).Draw(t, "cells"), Adapters: true, AbortMidStep: true, Clock: clock.RealClock{},
-		}), scheduler.Options{
+		})
+		loaded.Vocabulary = f.tongue
+		e, err := scheduler.New(loaded, scheduler.Options{
 			MaxSequences: 2, MaxWaiting: 8, StepTokens: 64, MaxIdle: 8, IdleBlocks: 1000, Clock: clock.RealClock{}, Log: logr.Discard(),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := e.LoadAdapter(context.Background(), engine.Adapter{Name: "tuned", Path: "tuned.gguf"}); err != nil {
-			t.Fatal(err)
-		}
 		f.pods, f.engines = append(f.pods, pod), append(f.engines, e)
+		f.load(i)
 		members = append(members, placement.Worker{Pod: pod, Address: pod, Instance: "i", Loaded: true, Since: epoch.Add(-time.Hour)})
 	}
 	for range routers {
 		policy, _ := placement.ByName("RoundRobin")
 		b := placement.NewBoard(placement.Options{Policy: policy, Index: prefix.New(prefix.Options{MaxBytes: 1 << 20})})
 		b.Set(map[string][]placement.Worker{uid: members}, ring.DefaultVirtualNodes, epoch)
-		f.boards, f.heard = append(f.boards, b), append(f.heard, make([]uint64, workers))
+		f.boards, f.heard, f.missed = append(f.boards, b), append(f.heard, make([]uint64, workers)), append(f.missed, make([]uint64, workers))
 	}
 	f.reportAll() // a worker is heard before it comes into the ring
 	for i := range members {
@@ -82,6 +114,13 @@ func newFleet(t *rapid.T, workers, routers int) *fleet {
 	return f
 }
 
+// load gives a worker the adapter, or another one under its name.
+func (f *fleet) load(worker int) {
+	if err := f.engines[worker].LoadAdapter(context.Background(), engine.Adapter{Name: "tuned", Path: "tuned.gguf"}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 func (f *fleet) close() {
 	for _, e := range f.engines {
 		if err := e.Close(); err != nil {
@@ -90,18 +129,32 @@ func (f *fleet) close() {
 	}
 }
 
+func (f *fleet) board() int  { return rapid.IntRange(0, len(f.boards)-1).Draw(f.t, "board") }
+func (f *fleet) worker() int { return rapid.IntRange(0, len(f.engines)-1).Draw(f.t, "worker") }
+
 // report tells a board what is new on a worker, as reports do, a few prompts at a time.
 func (f *fleet) report(board, worker int) {
 	for more := true; more; {
-		news, next, whole := f.engines[worker].(engine.Follower).Prompts(f.heard[board][worker], 3)
+		news, next, missed := f.engines[worker].(engine.Follower).Prompts(f.heard[board][worker], 3)
 		f.heard[board][worker] = next
-		l := placement.Load{Seats: 2, KVTotal: new(uint64(1600)), KVUsed: new(uint64(0)), Exact: whole, Adapters: []string{"tuned"}}
+		l := placement.Load{
+			Seats: 2, KVTotal: new(uint64(1600)), KVUsed: new(uint64(0)), Exact: true, Adapters: []string{"tuned"},
+			Missed: max(missed, f.missed[board][worker]),
+		}
 		for _, n := range news {
-			l.Prompts = append(l.Prompts, placement.Prompt{Hash: n.Hash, Blocks: int(n.Blocks), Lost: int(n.Blocks - n.Held), Number: n.Number})
+			l.Prompts = append(l.Prompts, placement.Prompt{
+				Hash: n.Hash, Blocks: int(n.Blocks), Lost: int(n.Blocks - n.Held), Number: n.Number, Left: !n.Inside, Heir: n.Heir,
+			})
 		}
 		f.boards[board].Observe(uid, f.pods[worker], "i", l, epoch)
 		more = len(news) == 3
 	}
+}
+
+// miss lets a board miss what a worker has to tell now.
+func (f *fleet) miss(board, worker int) {
+	_, next, _ := f.engines[worker].(engine.Follower).Prompts(f.heard[board][worker], 1<<20)
+	f.heard[board][worker], f.missed[board][worker] = next, next-1
 }
 
 func (f *fleet) reportAll() {
@@ -112,7 +165,7 @@ func (f *fleet) reportAll() {
 	}
 }
 
-// asked is a prompt: pieces of 16 tokens, and five more.
+// asked is a prompt: pieces of 16 tokens, and five more. One without pieces is shorter than a block of the cache.
 type asked struct {
 	pieces        []byte
 	salt, adapter string
@@ -124,24 +177,24 @@ func (a asked) tokens() (out []engine.Token) {
 			out = append(out, engine.Token(p)+engine.Token(k))
 		}
 	}
+	if len(a.pieces) == 0 {
+		return append(out, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 20, 21, 22, 23, 24)
+	}
 	return append(out, 1, 2, 3, 4, 5)
 }
 
-func (a asked) chain(tokens []engine.Token) prefix.Chain {
-	b := prefix.Begin(nil, uid, a.adapter, a.salt)
-	for _, t := range tokens {
-		b.Write(binary.LittleEndian.AppendUint32(nil, uint32(t)))
-	}
-	return b.Chain()
-}
-
-// prompt draws one that begins like others.
+// prompt draws one that begins like others, or that was sent before.
 func (f *fleet) prompt() asked {
-	return asked{
-		pieces:  rapid.SliceOfN(rapid.SampledFrom([]byte{20, 20, 20, 60, 90}), 1, 20).Draw(f.t, "pieces"),
+	if len(f.asked) > 0 && rapid.IntRange(0, 3).Draw(f.t, "again") == 0 {
+		return rapid.SampledFrom(f.asked).Draw(f.t, "prompt")
+	}
+	a := asked{
+		pieces:  rapid.SliceOfN(rapid.SampledFrom([]byte{20, 20, 20, 60, 90}), 0, 20).Draw(f.t, "pieces"),
 		salt:    rapid.SampledFrom([]string{"", "", "a"}).Draw(f.t, "salt"),
 		adapter: rapid.SampledFrom([]string{"", "", "tuned"}).Draw(f.t, "adapter"),
 	}
+	f.asked = append(f.asked, a)
+	return a
 }
 
 // call is a request that a board has placed, and what the board expected of its worker.
@@ -150,31 +203,40 @@ type call struct {
 	worker   int
 	ticket   *placement.Ticket
 	request  *engine.Request
-	expected int
+	expected int // tokens
 	stream   engine.Stream
 }
 
 func (f *fleet) place(board int, a asked) *call {
 	tokens := a.tokens()
-	chain := a.chain(tokens)
+	text := f.tongue.text(tokens)
+	b := prefix.Begin(nil, uid, a.adapter, a.salt)
+	b.Write(text)
+	chain := b.Chain()
 	f.sent++
 	q := &placement.Request{
 		ModelUID: uid, RequestID: fmt.Sprint(f.sent), Adapter: a.adapter, Key: []byte("key"), Chain: chain,
-		PromptBytes: len(tokens) * tokenBytes, PromptTokens: uint32(len(tokens)),
+		PromptBytes: len(text), PromptTokens: uint32(len(tokens)),
 	}
 	t, err := f.boards[board].Place(q, epoch)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	c := &call{board: board, ticket: t, expected: int(math.Round(float64(t.Decision().Chosen.Cached)))}
-	for i, pod := range f.pods {
-		if pod == t.Worker().Pod {
-			c.worker = i
-		}
-	}
+	c := &call{board: board, ticket: t, expected: t.Decision().Chosen.Cached}
+	c.worker = slices.Index(f.pods, t.Worker().Pod)
 	c.request = &engine.Request{
 		ID: q.RequestID, Prompt: engine.Prompt{Tokens: tokens}, MaxTokens: 2, CacheSalt: a.salt, Adapter: a.adapter,
-		Name: engine.PromptName{Hash: chain[len(chain)-1], Blocks: uint32(len(chain)), Bytes: uint64(q.PromptBytes)},
+	}
+	if len(chain) > 0 {
+		c.request.Name = engine.PromptName{Hash: chain[len(chain)-1], Blocks: uint32(len(chain)), Bytes: uint64(len(text))}
+	}
+	switch rapid.IntRange(0, 7).Draw(f.t, "kind") {
+	case 0:
+		c.request.Choices = 2
+	case 1:
+		c.request.Resume = &engine.Resume{Tokens: []engine.Token{'o'}}
+	case 2:
+		c.request.Resume = &engine.Resume{Tokens: []engine.Token{'o', 'k'}} // nothing is left to be made
 	}
 	return c
 }
@@ -186,20 +248,17 @@ func (f *fleet) begin(c *call) {
 		f.t.Fatal(err)
 	}
 	c.stream = s
-	switch rapid.SampledFrom([]string{"at once", "at once", "after a report", "after its end and a report"}).Draw(f.t, "the router hears of it") {
-	case "after its end and a report":
-		f.quiet(c.worker)
-		fallthrough
-	case "after a report":
-		f.report(c.board, c.worker)
-	}
-	c.ticket.Numbered(s.(engine.Numbered).PromptNumber())
-	c.ticket.Accepted(uint32(s.PromptTokens()), epoch)
+}
+
+// answered tells the router that the worker has taken the request.
+func (f *fleet) answered(c *call) {
+	c.ticket.Numbered(c.stream.(engine.Numbered).PromptNumber())
+	c.ticket.Accepted(uint32(c.stream.PromptTokens()), epoch)
 }
 
 // finish reads the answer, and returns what the worker had of the prompt.
 func (f *fleet) finish(c *call) (cached int) {
-	for {
+	for first := true; ; {
 		chunk, err := c.stream.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -207,13 +266,14 @@ func (f *fleet) finish(c *call) (cached int) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if chunk.Finish != "" {
+		if chunk.Finish != "" && first {
+			first = false
 			cached = chunk.Usage.Cached
-			c.ticket.Ended(placement.Result{
-				Answered: true, PromptTokens: uint32(chunk.Usage.Prompt), CachedTokens: uint32(cached), CompletionTokens: 2,
-			}, epoch)
 		}
 	}
+	c.ticket.Ended(placement.Result{
+		Answered: true, PromptTokens: uint32(len(c.request.Prompt.Tokens)), CachedTokens: uint32(cached), CompletionTokens: 2,
+	}, epoch)
 	return cached
 }
 
@@ -228,23 +288,58 @@ func (f *fleet) quiet(worker int) {
 	}
 }
 
-// odd does one request that does not come to its end, or is refused.
-func (f *fleet) odd() {
-	board := rapid.IntRange(0, len(f.boards)-1).Draw(f.t, "board")
-	c := f.place(board, f.prompt())
-	switch rapid.SampledFrom([]string{"lost on the way", "refused", "cancelled"}).Draw(f.t, "what comes of it") {
-	case "lost on the way":
+// crowd places some requests before any of them is answered, and lets what comes of them and reports happen in any order.
+func (f *fleet) crowd(exact bool) {
+	var calls []*call
+	for range rapid.IntRange(1, 4).Draw(f.t, "requests") {
+		calls = append(calls, f.place(f.board(), f.prompt()))
+	}
+	fates := []string{"answered", "answered", "lost on the way", "refused", "cancelled"}
+	if !exact {
+		fates = append(fates, "answer lost") // the worker has more than the router knows
+	}
+	for len(calls) > 0 {
+		i := rapid.IntRange(0, len(calls)-1).Draw(f.t, "request")
+		c := calls[i]
+		calls = slices.Delete(calls, i, i+1)
+		f.between(c)
+		f.fate(c, rapid.SampledFrom(fates).Draw(f.t, "what comes of it"))
+	}
+}
+
+// between lets the router hear of the worker, and the worker be done with what it has.
+func (f *fleet) between(c *call) {
+	if rapid.Bool().Draw(f.t, "quiet between") {
+		f.quiet(c.worker)
+	}
+	if rapid.Bool().Draw(f.t, "report between") {
+		f.report(c.board, c.worker)
+	}
+}
+
+func (f *fleet) fate(c *call, what string) {
+	switch what {
 	case "refused":
-		c.request.MaxTokens = 1 << 20
+		c.request.Resume, c.request.MaxTokens = nil, 1<<20
 		if _, err := f.engines[c.worker].Generate(context.Background(), c.request); err == nil {
 			f.t.Fatal("a worker took a request that is too long")
 		}
-	case "cancelled":
+	case "cancelled", "answer lost":
 		f.begin(c)
+		if what == "cancelled" {
+			f.answered(c)
+		}
 		if err := c.stream.Close(); err != nil {
 			f.t.Fatal(err)
 		}
 		f.quiet(c.worker)
+	case "answered":
+		f.begin(c)
+		f.between(c)
+		f.answered(c)
+		f.between(c)
+		f.finish(c)
+		return
 	}
 	c.ticket.Ended(placement.Result{}, epoch)
 }
@@ -253,36 +348,51 @@ func (f *fleet) odd() {
 func (f *fleet) pair() {
 	var calls []*call
 	for range 2 {
-		c := f.place(rapid.IntRange(0, len(f.boards)-1).Draw(f.t, "board"), f.prompt())
+		c := f.place(f.board(), f.prompt())
 		f.begin(c)
-		calls = append(calls, c)
 		if rapid.Bool().Draw(f.t, "report between") {
 			f.report(c.board, c.worker)
 		}
+		f.answered(c)
+		calls = append(calls, c)
 	}
 	for _, c := range calls {
 		f.finish(c)
 	}
 }
 
-func play(t *rapid.T, routers int, compare func(c *call, cached int)) {
-	f := newFleet(t, 2, routers)
+// play lets things happen, and compares. Where it is to be exact, nothing is missed.
+func play(f *fleet, exact bool, compare func(c *call, cached int)) {
 	defer f.close()
 	for range 40 {
-		switch rapid.IntRange(0, 5).Draw(t, "what") {
-		case 0:
-			f.odd()
-		case 1:
-			f.pair()
+		switch rapid.IntRange(0, 9).Draw(f.t, "what") {
+		case 0, 1:
+			f.crowd(exact)
 		case 2:
-			f.report(rapid.IntRange(0, routers-1).Draw(t, "board"), rapid.IntRange(0, 1).Draw(t, "worker"))
+			f.pair()
+		case 3:
+			f.report(f.board(), f.worker())
+		case 4:
+			f.heard[f.board()][f.worker()] = 0 // a stream begins anew
+		case 5:
+			if !exact {
+				f.miss(f.board(), f.worker())
+			}
+		case 6:
+			if rapid.IntRange(0, 3).Draw(f.t, "another adapter") == 0 {
+				f.load(f.worker())
+			}
 		default:
 			for worker := range f.engines {
 				f.quiet(worker)
 			}
 			f.reportAll()
-			c := f.place(rapid.IntRange(0, routers-1).Draw(t, "board"), f.prompt())
+			c := f.place(f.board(), f.prompt())
+			if c.request.Made() == 2 {
+				c.request.Resume = nil // else it finds nothing
+			}
 			f.begin(c)
+			f.answered(c)
 			compare(c, f.finish(c))
 		}
 	}
@@ -291,7 +401,7 @@ func play(t *rapid.T, routers int, compare func(c *call, cached int)) {
 func TestARouterExpectsOfAWorkersCacheWhatTheWorkerThenFinds(t *testing.T) {
 	hits, lost := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		play(t, 1, func(c *call, cached int) {
+		play(newFleet(t, 2, 1, even), true, func(c *call, cached int) {
 			if c.expected != cached {
 				t.Fatalf("request %s: the router expected %d of %d tokens, the worker had %d", c.request.ID, c.expected, len(c.request.Prompt.Tokens), cached)
 			}
@@ -307,10 +417,25 @@ func TestARouterExpectsOfAWorkersCacheWhatTheWorkerThenFinds(t *testing.T) {
 	}
 }
 
-// TestOfSeveralRoutersNoneExpectsMoreThanTheWorkerHas: of what other routers have sent it knows only whole prompts.
+// TestWhereTokensAreUnevenARouterExpectsTheTextThatIsThere, but for what is less than a block of the cache.
+func TestWhereTokensAreUnevenARouterExpectsTheTextThatIsThere(t *testing.T) {
+	const slack = (15*7 + 63) / 64
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFleet(t, 2, 1, uneven)
+		play(f, true, func(c *call, cached int) {
+			q := c.request.Prompt.Tokens
+			expected := int(math.Round(float64(c.expected) * float64(len(f.tongue.text(q))) / float64(len(q)) / 64))
+			if there := len(f.tongue.text(q[:cached])) / 64; expected < there-1 || expected > there+slack {
+				t.Fatalf("request %s: the router expected %d blocks, the worker had %d tokens of %d, which are %d", c.request.ID, expected, cached, len(q), there)
+			}
+		})
+	})
+}
+
+// TestOfSeveralRoutersNoneExpectsMoreThanTheWorkerHas: of what other routers have sent, and of what it has missed, each knows less.
 func TestOfSeveralRoutersNoneExpectsMoreThanTheWorkerHas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		play(t, 3, func(c *call, cached int) {
+		play(newFleet(t, 2, 3, even), false, func(c *call, cached int) {
 			if c.expected > cached {
 				t.Fatalf("request %s: router %d expected %d of %d tokens, the worker had %d", c.request.ID, c.board, c.expected, len(c.request.Prompt.Tokens), cached)
 			}

@@ -107,24 +107,28 @@ type PromptName struct {
 	Bytes  uint64
 }
 
-// PromptNews says that the first Held of a prompt's Blocks are in the KV cache, or will be. Numbers count up.
+// PromptNews says how much of a prompt is in the KV cache. Numbers count up.
 type PromptNews struct {
-	Hash         uint64
+	Hash uint64
+	// Held is how many of its Blocks, the first ones, are there; all while a request is Inside, as they will be.
 	Blocks, Held uint32
 	Number       uint64
+	Inside       bool
+	// Heir is the hash of another prompt of which as much is there. From here on only that one is followed; 0: none.
+	Heir uint64
 }
 
 // Follower is an Engine that follows named prompts in its KV cache.
 type Follower interface {
 	// Prompts returns what there is to tell that has the number from or a greater one: of each prompt the latest, at most so
-	// many, in order; and the number to go on from. whole is false where something may be missing that one who knows all before
-	// from, or who has heard anything before where from is 0, does not know: then what is there is to be guessed.
-	Prompts(from uint64, most int) (news []PromptNews, next uint64, whole bool)
+	// many, in order; and the number to go on from. What has the number missed or a smaller one may not be told any more: who
+	// has not heard all up to there knows nothing of the cache.
+	Prompts(from uint64, most int) (news []PromptNews, next, missed uint64)
 }
 
 // Numbered is a Stream of a Follower's.
 type Numbered interface {
-	// PromptNumber is the number of the news that its prompt came; 0: there are none.
+	// PromptNumber is the number of the news that its prompt came; 0: it is not followed.
 	PromptNumber() uint64
 }
 

@@ -62,25 +62,28 @@ type telling struct {
 	next     uint64 // the number that comes next
 }
 
-// prompts tells a stream what is new of prompts.
-func (s *Server) prompts(r *workerv1.Report, e engine.Engine, t *telling) {
+// prompts tells a stream what is new of prompts, and reports whether there may be more than a report holds.
+func (s *Server) prompts(r *workerv1.Report, e engine.Engine, t *telling) bool {
 	follower, ok := e.(engine.Follower)
 	if t.instance != r.GetInstanceId() || t.follows != ok {
 		*t = telling{instance: r.GetInstanceId(), follows: ok}
 	}
 	if !ok {
 		r.Prefixes, t.next = s.prefixes.since(t.instance, t.next)
-		return
+		return false
 	}
-	news, next, whole := follower.Prompts(t.next, mostPrefixes)
-	t.next, r.PrefixesExact = next, whole
+	news, next, missed := follower.Prompts(t.next, mostPrefixes)
+	t.next, r.PrefixesExact, r.PrefixesMissed = next, true, missed
 	for _, n := range news {
-		p := &workerv1.Prefix{Hash: n.Hash, Blocks: n.Blocks, Number: n.Number}
-		if n.Held < n.Blocks {
-			p.HeldBlocks = new(n.Held)
+		if n.Inside {
+			r.Prefixes = append(r.Prefixes, &workerv1.Prefix{Hash: n.Hash, Blocks: n.Blocks, Number: n.Number})
+			continue
 		}
-		r.Prefixes = append(r.Prefixes, p)
+		r.PrefixStates = append(r.PrefixStates, &workerv1.PrefixState{
+			Hash: n.Hash, Blocks: n.Blocks, HeldBlocks: n.Held, Number: n.Number, Heir: n.Heir,
+		})
 	}
+	return len(news) == mostPrefixes
 }
 
 // of forgets what another instance had. The caller holds the lock.

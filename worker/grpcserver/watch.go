@@ -25,7 +25,8 @@ func interval(milliseconds uint32) time.Duration {
 }
 
 // Watch sends a report at once, one each interval, one whenever the worker's status changes, and one when its load jumps, for
-// which it looks each minInterval: so no more than one in that time is for a jump. A change just before reports end is told.
+// which it looks each minInterval: so no more than one in that time is for a jump. What of
+// prompts has no room in a report comes in the next one at once. A change just before reports end is told.
 func (s *Server) Watch(q *workerv1.WatchRequest, stream grpc.ServerStreamingServer[workerv1.Report]) error {
 	ticker, looks := s.clock.NewTicker(interval(q.GetIntervalMilliseconds())), s.clock.NewTicker(minInterval)
 	defer ticker.Stop()
@@ -35,9 +36,12 @@ func (s *Server) Watch(q *workerv1.WatchRequest, stream grpc.ServerStreamingServ
 		now, changed := s.worker.Status()
 		r, load := report(s.worker.Identity(), now)
 		r.Sequence = s.reports.next()
-		s.prompts(r, now.Engine, &told)
-		if err := stream.Send(r); err != nil || ends {
+		more := s.prompts(r, now.Engine, &told)
+		if err := stream.Send(r); err != nil || ends && !more {
 			return err
+		}
+		if more {
+			continue
 		}
 		if s.due(stream.Context(), ticker.C(), looks.C(), changed, func() bool { return leapt(now, &load) }) {
 			continue

@@ -31,6 +31,8 @@ type Options struct {
 	// IdleBlocks is the most blocks that idle chains hold alone; 0 bounds them by Blocks only. Idle cells cost time in every
 	// step on libllama.
 	IdleBlocks int
+	// Length is how long a token's text is, for Mark.Bytes; nil: they have none.
+	Length func(Token) int
 }
 
 // Key parts the cache: nothing is shared between tables of different keys.
@@ -63,7 +65,7 @@ type Cache struct {
 // New returns an empty Cache.
 func New(o Options) *Cache {
 	o.Blocks, o.Sequences = max(o.Blocks, 0), max(o.Sequences, 0)
-	c := &Cache{o: o, pool: newPool(o.Blocks), seqs: make([]sequence, o.Sequences), freeSeqs: make([]int32, o.Sequences)}
+	c := &Cache{o: o, pool: newPool(o.Blocks, o.Length), seqs: make([]sequence, o.Sequences), freeSeqs: make([]int32, o.Sequences)}
 	for i := range c.seqs {
 		c.seqs[i].id = int32(i)
 		c.freeSeqs[i] = int32(o.Sequences - 1 - i)

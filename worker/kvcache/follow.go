@@ -7,7 +7,9 @@ type Mark struct {
 	Of any
 
 	depth      int32 // blocks that were there at the last Follow or Fallen
+	bytes      int64 // of their text
 	prev, next *Mark // of a ring; nil: it is not set
+	head       bool  // of one, and no mark
 }
 
 // Set reports whether the mark follows a prompt of which something was there at the last Follow or Fallen.
@@ -15,6 +17,22 @@ func (m *Mark) Set() bool { return m.next != nil }
 
 // Tokens is how many leading tokens of the prompt were there at the last Follow or Fallen.
 func (m *Mark) Tokens() int { return int(m.depth) * BlockTokens }
+
+// Bytes is how long the text of Tokens is.
+func (m *Mark) Bytes() int64 { return m.bytes }
+
+// Beside returns another mark that lies where m does and that fits, nil if there is none.
+func (m *Mark) Beside(fits func(*Mark) bool) *Mark {
+	if !m.Set() {
+		return nil
+	}
+	for x := m.next; x != m; x = x.next {
+		if !x.head && fits(x) {
+			return x
+		}
+	}
+	return nil
+}
 
 // Follow sets m to the first tokens of t, as far as they are computed and fill blocks. Where m follows as much already,
 // nothing changes. After Fallen, that is certain.
@@ -45,11 +63,12 @@ func (c *Cache) Unfollow(m *Mark) {
 	if m.Set() {
 		m.unlink()
 	}
-	m.depth = 0
+	m.depth, m.bytes = 0, 0
 }
 
-// Fallen tells each mark of whose prompt less is there than at its last Follow or Fallen. tell may set and end marks. One
-// of whose prompt nothing is left is not set any more.
+// Fallen tells each mark that lies elsewhere than at its last Follow or Fallen: less of its prompt is there, or what is there is
+// in other blocks now, where others may lie too. tell may set and end marks. One of whose prompt nothing is left is not set any
+// more.
 func (c *Cache) Fallen(tell func(*Mark)) {
 	p := &c.pool
 	for _, i := range p.fell {
@@ -58,7 +77,7 @@ func (c *Cache) Fallen(tell func(*Mark)) {
 		for b.marks != nil && b.marks.fallen.next != &b.marks.fallen {
 			m := b.marks.fallen.next
 			m.unlink()
-			if m.depth = b.depth; m.depth > 0 {
+			if m.depth, m.bytes = b.depth, b.bytes; m.depth > 0 {
 				m.link(&b.marks.here)
 			}
 			tell(m)
@@ -76,7 +95,7 @@ func (p *pool) at(i int32) *marks {
 	if b.marks == nil {
 		b.marks = &marks{}
 		for _, head := range []*Mark{&b.marks.here, &b.marks.fallen} {
-			head.prev, head.next = head, head
+			head.prev, head.next, head.head = head, head, true
 		}
 	}
 	return b.marks
@@ -91,7 +110,7 @@ func (p *pool) set(m *Mark, i int32) {
 		}
 		m.unlink()
 	}
-	m.depth = depth
+	m.depth, m.bytes = depth, p.blocks[i].bytes
 	m.link(&p.at(i).here)
 }
 
@@ -105,8 +124,7 @@ func (p *pool) gone(i int32) {
 	}
 	b.marks = nil
 	if j := p.find(&b.digest); j != none {
-		to := p.at(j)
-		to.here.take(&from.here)
+		from.fallen.take(&from.here)
 		p.fall(j, &from.fallen)
 		return
 	}
@@ -149,13 +167,13 @@ func (m *Mark) unlink() {
 	m.prev, m.next = nil, nil
 }
 
-// take moves all of another ring behind head.
-func (head *Mark) take(other *Mark) {
+// take moves all of another ring behind m, which is the head of one.
+func (m *Mark) take(other *Mark) {
 	if other.next == other {
 		return
 	}
 	first, last := other.next, other.prev
 	other.prev, other.next = other, other
-	last.next, head.next.prev = head.next, last
-	head.next, first.prev = first, head
+	last.next, m.next.prev = m.next, last
+	m.next, first.prev = first, m
 }

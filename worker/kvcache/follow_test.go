@@ -75,8 +75,8 @@ func (g *game) set(f *followed, least int) {
 func (g *game) listen(t *rapid.T) {
 	g.c.Fallen(func(m *Mark) {
 		f := m.Of.(*followed)
-		if m.Tokens() >= f.told {
-			t.Fatalf("a mark that said %d tokens of %d falls to %d", f.told, len(f.tokens), m.Tokens())
+		if m.Tokens() > f.told {
+			t.Fatalf("a mark that said %d tokens of %d rises to %d", f.told, len(f.tokens), m.Tokens())
 		}
 		f.told = m.Tokens()
 	})

@@ -21,6 +21,7 @@ type block struct {
 	// When full: the block before it, or the one that joins the ends of the list, and how many blocks of its prompt there are up
 	// to its end. marks are those of prompts of which it is the last block that is there; noted: it is in pool.fell.
 	before, depth int32
+	bytes         int64 // of the text up to its end
 	marks         *marks
 	noted         bool
 }
@@ -36,10 +37,11 @@ type pool struct {
 	tokens int // computed, in active blocks
 	index  index
 	fell   []int32 // blocks with marks that have fallen, and perhaps others
+	length func(Token) int
 }
 
-func newPool(n int) pool {
-	p := pool{blocks: make([]block, n+1), free: make([]int32, n), index: newIndex(n)}
+func newPool(n int, length func(Token) int) pool {
+	p := pool{length: length, blocks: make([]block, n+1), free: make([]int32, n), index: newIndex(n)}
 	for i := range p.blocks {
 		p.blocks[i].chain = none
 	}
@@ -108,6 +110,11 @@ func (p *pool) seal(i, before int32, after *digest) {
 	b := &p.blocks[i]
 	b.before, b.depth = before, p.blocks[before].depth+1
 	b.digest = after.then(&b.tokens)
+	if b.bytes = p.blocks[before].bytes; p.length != nil {
+		for _, t := range b.tokens {
+			b.bytes += int64(p.length(t))
+		}
+	}
 	head := p.index.head(&b.digest)
 	b.next, *head = *head, i
 }

@@ -66,7 +66,7 @@ func (s *script) play(t *testing.T, td *datadriven.TestData) string {
 	key := Key{Salt: options["salt"], Adapter: options["adapter"]}
 	switch td.Cmd {
 	case "new":
-		o := Options{number("blocks"), number("sequences"), number("max-idle"), number("idle-blocks")}
+		o := Options{Blocks: number("blocks"), Sequences: number("sequences"), MaxIdle: number("max-idle"), IdleBlocks: number("idle-blocks")}
 		*s = script{c: New(o), d: newDevice(o.Sequences)}
 		return ""
 	case "lookup":

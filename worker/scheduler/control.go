@@ -40,6 +40,11 @@ func (c *controls) changing(name string) bool {
 	return slices.ContainsFunc(c.changes, func(x *change) bool { return x.adapter.Name == name })
 }
 
+// begun reports whether an adapter is being changed.
+func (c *controls) begun(name string) bool {
+	return slices.ContainsFunc(c.changes, func(x *change) bool { return x.begun && x.adapter.Name == name })
+}
+
 // LoadAdapter makes requests for an adapter possible, or replaces it when the requests that use it have ended. Later ones
 // wait for that.
 func (s *scheduler) LoadAdapter(ctx context.Context, a engine.Adapter) error {

@@ -26,6 +26,9 @@ func (s *scheduler) Generate(ctx context.Context, q *engine.Request) (engine.Str
 	r, err := s.prepare(ctx, q)
 	s.mu.Lock()
 	s.coming--
+	for err == nil && s.closed == nil && s.controls.begun(q.Adapter) {
+		err = s.await(ctx, &s.controls.held) // it passed enter before the change came
+	}
 	if err == nil {
 		err = s.arrive(r, q.Adapter)
 	}
@@ -145,7 +148,13 @@ func (s *scheduler) prepare(ctx context.Context, q *engine.Request) (*request, e
 		}
 	}
 	choices := max(1, q.Choices)
-	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, name: q.Name, out: newOutput(len(tokens), choices)}
+	text := int64(0)
+	if q.Name.Blocks > 0 {
+		for _, t := range tokens {
+			text += int64(len(s.loaded.Vocabulary.Piece(t)))
+		}
+	}
+	r := &request{id: q.ID, priority: q.Priority, salt: q.CacheSalt, grant: g, ignoreEOS: q.IgnoreEOS, name: q.Name, text: text, out: newOutput(len(tokens), choices)}
 	r.out.cancel = func(err error) { s.cancel(r, err) }
 	// Room for the first of the output; the caller's slice stays as it is.
 	own := append(make([]engine.Token, 0, len(tokens)+q.Made()+min(g.most, 256)), tokens...)

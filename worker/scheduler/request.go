@@ -18,6 +18,7 @@ type request struct {
 	runs      []*run // one for each choice
 	out       *output
 	name      engine.PromptName
+	text      int64          // bytes of the prompt, where it has a name
 	prompt    *prompt        // in the ledger, until all that the request holds is given back; nil: it isn't there
 	made      int            // tokens that the first choice came with: see resume
 	over      []engine.Chunk // what is said of a choice that came with all of its tokens

@@ -47,9 +47,10 @@ type totals struct {
 
 func newState(l limits, vocab pieces) *state {
 	base := &adapter{}
+	l.cache.Length = func(t kvcache.Token) int { return len(vocab.Piece(engine.Token(t))) }
 	cache := kvcache.New(l.cache)
 	return &state{
-		limits: l, vocab: vocab, cache: cache, ledger: newLedger(cache, l.cache.Blocks, l.waiting+l.sequences),
+		limits: l, vocab: vocab, cache: cache, ledger: newLedger(cache),
 		adapters: map[string]*adapter{"": base}, turn: turn{now: base, left: turnSteps},
 	}
 }
@@ -68,7 +69,7 @@ func (s *state) arrive(r *request) error {
 	if r.name.Blocks == 0 {
 		return nil
 	}
-	if r.prompt = s.ledger.accept(r.name, r.out.prompt, r.adapter.key); r.prompt != nil {
+	if r.prompt = s.ledger.accept(r.name, r.out.prompt, r.text, r.adapter.key); r.prompt != nil {
 		r.out.number = r.prompt.news.Number
 	}
 	return nil

@@ -278,16 +278,21 @@ type Report struct {
 	// Names of the adapters that are loaded, sorted, at most 256.
 	Adapters []string `protobuf:"bytes,18,rep,name=adapters,proto3" json:"adapters,omitempty"`
 	// The prompts of the requests that it has accepted since the previous report of this stream, oldest first, whoever sent
-	// them. The first report names those that are remembered of this instance; none names more than the last 1024. With
-	// prefixes_exact also those of which less is in the KV cache than the stream was told last: of each prompt only the latest is
-	// told, in the order of Prefix.number, at most 1024 in a report, and what is beyond in the next one.
+	// them. The first report names those that are remembered of this instance; none names more than the last 1024.
 	Prefixes []*Prefix `protobuf:"bytes,19,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
-	// Nothing goes out of the KV cache unsaid: of a prompt that was named, as much is there as was said last. While a request
-	// is inside, its prompt counts as whole. False: the worker does not follow its cache, or not everything could be told, and
-	// what is held must be guessed again from here on.
+	// The worker follows its KV cache: nothing goes out of it unsaid. While a request is inside, its prompt counts as whole, as it
+	// will be computed; from then on what prefix_states says. prefixes then names only prompts with a request inside. Of each prompt
+	// only the latest is told, in prefixes or in prefix_states, in the order of their numbers: 1024 of both in a report at most, and
+	// what is beyond in one that comes at once.
 	PrefixesExact bool `protobuf:"varint,20,opt,name=prefixes_exact,json=prefixesExact,proto3" json:"prefixes_exact,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// With prefixes_exact: what is there of prompts that no request inside has any more, when the last one has left and whenever
+	// it becomes less.
+	PrefixStates []*PrefixState `protobuf:"bytes,21,rep,name=prefix_states,json=prefixStates,proto3" json:"prefix_states,omitempty"`
+	// With prefixes_exact: something with this number or a smaller one may not be told any more. Who has not heard all up to there
+	// forgets what it thinks of the KV cache.
+	PrefixesMissed uint64 `protobuf:"varint,22,opt,name=prefixes_missed,json=prefixesMissed,proto3" json:"prefixes_missed,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
@@ -460,16 +465,28 @@ func (x *Report) GetPrefixesExact() bool {
 	return false
 }
 
+func (x *Report) GetPrefixStates() []*PrefixState {
+	if x != nil {
+		return x.PrefixStates
+	}
+	return nil
+}
+
+func (x *Report) GetPrefixesMissed() uint64 {
+	if x != nil {
+		return x.PrefixesMissed
+	}
+	return 0
+}
+
 // Prefix names a prompt as the caller that sent it did (prefix_hash and prefix_blocks of GenerateRequest), so that other
 // callers learn where its KV cache is. Nothing of the prompt's text is in it.
 type Prefix struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Hash   uint64                 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
 	Blocks uint32                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
-	// How many leading ones of its blocks the KV cache still holds, rounded down; 0: nothing. Absent: all.
-	HeldBlocks *uint32 `protobuf:"varint,3,opt,name=held_blocks,json=heldBlocks,proto3,oneof" json:"held_blocks,omitempty"`
 	// Counts up through all that an instance has to tell of prompts; 0 where it does not count.
-	Number        uint64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
+	Number        uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,16 +535,91 @@ func (x *Prefix) GetBlocks() uint32 {
 	return 0
 }
 
-func (x *Prefix) GetHeldBlocks() uint32 {
-	if x != nil && x.HeldBlocks != nil {
-		return *x.HeldBlocks
+func (x *Prefix) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
 
-func (x *Prefix) GetNumber() uint64 {
+// PrefixState is what is in the KV cache of a prompt that was named.
+type PrefixState struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Hash   uint64                 `protobuf:"fixed64,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Blocks uint32                 `protobuf:"varint,2,opt,name=blocks,proto3" json:"blocks,omitempty"`
+	// How many leading ones of its blocks are held, an estimate: the text of the tokens that are there, less what a template may
+	// have put in front, rounded down; all where nothing is missing that the cache could hold.
+	HeldBlocks uint32 `protobuf:"varint,3,opt,name=held_blocks,json=heldBlocks,proto3" json:"held_blocks,omitempty"`
+	// As Prefix.number.
+	Number uint64 `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"`
+	// The hash of another prompt of which as much is there and that begins alike. From here on only that one is followed: what
+	// becomes of this one's held blocks is what becomes of that one's. 0: none; then it is followed as long as it holds any.
+	Heir          uint64 `protobuf:"fixed64,5,opt,name=heir,proto3" json:"heir,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrefixState) Reset() {
+	*x = PrefixState{}
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrefixState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrefixState) ProtoMessage() {}
+
+func (x *PrefixState) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrefixState.ProtoReflect.Descriptor instead.
+func (*PrefixState) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PrefixState) GetHash() uint64 {
+	if x != nil {
+		return x.Hash
+	}
+	return 0
+}
+
+func (x *PrefixState) GetBlocks() uint32 {
+	if x != nil {
+		return x.Blocks
+	}
+	return 0
+}
+
+func (x *PrefixState) GetHeldBlocks() uint32 {
+	if x != nil {
+		return x.HeldBlocks
+	}
+	return 0
+}
+
+func (x *PrefixState) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
+	}
+	return 0
+}
+
+func (x *PrefixState) GetHeir() uint64 {
+	if x != nil {
+		return x.Heir
 	}
 	return 0
 }
@@ -571,7 +663,7 @@ type ModelShape struct {
 
 func (x *ModelShape) Reset() {
 	*x = ModelShape{}
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +675,7 @@ func (x *ModelShape) String() string {
 func (*ModelShape) ProtoMessage() {}
 
 func (x *ModelShape) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[3]
+	mi := &file_worker_v1_worker_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +688,7 @@ func (x *ModelShape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelShape.ProtoReflect.Descriptor instead.
 func (*ModelShape) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{3}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ModelShape) GetName() string {
@@ -757,7 +849,7 @@ type LayerRun struct {
 
 func (x *LayerRun) Reset() {
 	*x = LayerRun{}
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -769,7 +861,7 @@ func (x *LayerRun) String() string {
 func (*LayerRun) ProtoMessage() {}
 
 func (x *LayerRun) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[4]
+	mi := &file_worker_v1_worker_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -782,7 +874,7 @@ func (x *LayerRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LayerRun.ProtoReflect.Descriptor instead.
 func (*LayerRun) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{4}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LayerRun) GetCount() uint32 {
@@ -842,7 +934,7 @@ type CompressedAttention struct {
 
 func (x *CompressedAttention) Reset() {
 	*x = CompressedAttention{}
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +946,7 @@ func (x *CompressedAttention) String() string {
 func (*CompressedAttention) ProtoMessage() {}
 
 func (x *CompressedAttention) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[5]
+	mi := &file_worker_v1_worker_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +959,7 @@ func (x *CompressedAttention) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompressedAttention.ProtoReflect.Descriptor instead.
 func (*CompressedAttention) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{5}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CompressedAttention) GetRank() uint32 {
@@ -930,7 +1022,7 @@ type Load struct {
 
 func (x *Load) Reset() {
 	*x = Load{}
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1034,7 @@ func (x *Load) String() string {
 func (*Load) ProtoMessage() {}
 
 func (x *Load) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[6]
+	mi := &file_worker_v1_worker_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1047,7 @@ func (x *Load) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Load.ProtoReflect.Descriptor instead.
 func (*Load) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{6}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Load) GetRunning() uint32 {
@@ -1112,7 +1204,7 @@ type GenerateRequest struct {
 	ResumeText      string `protobuf:"bytes,23,opt,name=resume_text,json=resumeText,proto3" json:"resume_text,omitempty"`
 	ResumeReasoning string `protobuf:"bytes,24,opt,name=resume_reasoning,json=resumeReasoning,proto3" json:"resume_reasoning,omitempty"`
 	// What the caller knows the prompt by: a hash of its whole blocks, and how many they are. The worker repeats both in
-	// Report.prefixes and does nothing else with them. Without blocks it repeats nothing.
+	// its reports and does nothing else with them. Without blocks it repeats nothing.
 	PrefixHash   uint64 `protobuf:"fixed64,25,opt,name=prefix_hash,json=prefixHash,proto3" json:"prefix_hash,omitempty"`
 	PrefixBlocks uint32 `protobuf:"varint,26,opt,name=prefix_blocks,json=prefixBlocks,proto3" json:"prefix_blocks,omitempty"`
 	// The length of the prompt that the blocks were cut from, in the unit in which they all have the length 64: so the worker
@@ -1124,7 +1216,7 @@ type GenerateRequest struct {
 
 func (x *GenerateRequest) Reset() {
 	*x = GenerateRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1228,7 @@ func (x *GenerateRequest) String() string {
 func (*GenerateRequest) ProtoMessage() {}
 
 func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[7]
+	mi := &file_worker_v1_worker_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1241,7 @@ func (x *GenerateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateRequest.ProtoReflect.Descriptor instead.
 func (*GenerateRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{7}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GenerateRequest) GetExpectedInstanceId() string {
@@ -1388,7 +1480,7 @@ type ChatPrompt struct {
 
 func (x *ChatPrompt) Reset() {
 	*x = ChatPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1492,7 @@ func (x *ChatPrompt) String() string {
 func (*ChatPrompt) ProtoMessage() {}
 
 func (x *ChatPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[8]
+	mi := &file_worker_v1_worker_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1505,7 @@ func (x *ChatPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChatPrompt.ProtoReflect.Descriptor instead.
 func (*ChatPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{8}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ChatPrompt) GetMessages() []byte {
@@ -1440,7 +1532,7 @@ type TextPrompt struct {
 
 func (x *TextPrompt) Reset() {
 	*x = TextPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1544,7 @@ func (x *TextPrompt) String() string {
 func (*TextPrompt) ProtoMessage() {}
 
 func (x *TextPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[9]
+	mi := &file_worker_v1_worker_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1557,7 @@ func (x *TextPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextPrompt.ProtoReflect.Descriptor instead.
 func (*TextPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{9}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TextPrompt) GetText() string {
@@ -1485,7 +1577,7 @@ type TokenPrompt struct {
 
 func (x *TokenPrompt) Reset() {
 	*x = TokenPrompt{}
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1589,7 @@ func (x *TokenPrompt) String() string {
 func (*TokenPrompt) ProtoMessage() {}
 
 func (x *TokenPrompt) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[10]
+	mi := &file_worker_v1_worker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1602,7 @@ func (x *TokenPrompt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenPrompt.ProtoReflect.Descriptor instead.
 func (*TokenPrompt) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{10}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TokenPrompt) GetTokens() []uint32 {
@@ -1546,7 +1638,7 @@ type Sampling struct {
 
 func (x *Sampling) Reset() {
 	*x = Sampling{}
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1650,7 @@ func (x *Sampling) String() string {
 func (*Sampling) ProtoMessage() {}
 
 func (x *Sampling) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[11]
+	mi := &file_worker_v1_worker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1663,7 @@ func (x *Sampling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sampling.ProtoReflect.Descriptor instead.
 func (*Sampling) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{11}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Sampling) GetTemperature() float64 {
@@ -1652,7 +1744,7 @@ type GenerateResponse struct {
 
 func (x *GenerateResponse) Reset() {
 	*x = GenerateResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1756,7 @@ func (x *GenerateResponse) String() string {
 func (*GenerateResponse) ProtoMessage() {}
 
 func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[12]
+	mi := &file_worker_v1_worker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1769,7 @@ func (x *GenerateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GenerateResponse.ProtoReflect.Descriptor instead.
 func (*GenerateResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{12}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GenerateResponse) GetEvent() isGenerateResponse_Event {
@@ -1741,7 +1833,7 @@ type Accepted struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	InstanceId   string                 `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	PromptTokens uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
-	// Prefix.number of what its reports say of this request's prompt from here on; 0 where it does not count.
+	// Prefix.number of this request's prompt; 0 where its reports say nothing of it.
 	PrefixNumber  uint64 `protobuf:"varint,3,opt,name=prefix_number,json=prefixNumber,proto3" json:"prefix_number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1749,7 +1841,7 @@ type Accepted struct {
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1853,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[13]
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1866,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{13}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Accepted) GetInstanceId() string {
@@ -1817,7 +1909,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1921,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1934,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Delta) GetText() string {
@@ -1900,7 +1992,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +2004,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +2017,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ToolCall) GetIndex() uint32 {
@@ -1970,7 +2062,7 @@ type Logprob struct {
 
 func (x *Logprob) Reset() {
 	*x = Logprob{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2074,7 @@ func (x *Logprob) String() string {
 func (*Logprob) ProtoMessage() {}
 
 func (x *Logprob) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2087,7 @@ func (x *Logprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logprob.ProtoReflect.Descriptor instead.
 func (*Logprob) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Logprob) GetToken() uint32 {
@@ -2038,7 +2130,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2050,7 +2142,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2063,7 +2155,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Finish) GetReason() FinishReason {
@@ -2100,7 +2192,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2204,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2217,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -2164,7 +2256,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2268,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2281,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EmbedRequest) GetExpectedInstanceId() string {
@@ -2241,7 +2333,7 @@ type EmbedInput struct {
 
 func (x *EmbedInput) Reset() {
 	*x = EmbedInput{}
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2345,7 @@ func (x *EmbedInput) String() string {
 func (*EmbedInput) ProtoMessage() {}
 
 func (x *EmbedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2358,7 @@ func (x *EmbedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedInput.ProtoReflect.Descriptor instead.
 func (*EmbedInput) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EmbedInput) GetInput() isEmbedInput_Input {
@@ -2321,7 +2413,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2333,7 +2425,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2346,7 +2438,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EmbedResponse) GetVectors() []*Vector {
@@ -2373,7 +2465,7 @@ type Vector struct {
 
 func (x *Vector) Reset() {
 	*x = Vector{}
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2477,7 @@ func (x *Vector) String() string {
 func (*Vector) ProtoMessage() {}
 
 func (x *Vector) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2490,7 @@ func (x *Vector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vector.ProtoReflect.Descriptor instead.
 func (*Vector) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Vector) GetValues() []float32 {
@@ -2422,7 +2514,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2434,7 +2526,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2447,7 +2539,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TokenizeRequest) GetPrompt() isTokenizeRequest_Prompt {
@@ -2501,7 +2593,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2605,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2618,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TokenizeResponse) GetTokens() []uint32 {
@@ -2547,7 +2639,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2559,7 +2651,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2572,7 +2664,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainRequest) GetExpectedInstanceId() string {
@@ -2592,7 +2684,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2604,7 +2696,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2617,7 +2709,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainResponse) GetInFlight() uint32 {
@@ -2633,7 +2725,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"\x16worker/v1/worker.proto\x12\x13ringfleet.worker.v1\"C\n" +
 	"\fWatchRequest\x123\n" +
-	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xdc\x05\n" +
+	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xcc\x06\n" +
 	"\x06Report\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2656,15 +2748,21 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x13ring_weight_percent\x18\x11 \x01(\rR\x11ringWeightPercent\x12\x1a\n" +
 	"\badapters\x18\x12 \x03(\tR\badapters\x127\n" +
 	"\bprefixes\x18\x13 \x03(\v2\x1b.ringfleet.worker.v1.PrefixR\bprefixes\x12%\n" +
-	"\x0eprefixes_exact\x18\x14 \x01(\bR\rprefixesExactB\x13\n" +
-	"\x11_progress_percent\"\x82\x01\n" +
+	"\x0eprefixes_exact\x18\x14 \x01(\bR\rprefixesExact\x12E\n" +
+	"\rprefix_states\x18\x15 \x03(\v2 .ringfleet.worker.v1.PrefixStateR\fprefixStates\x12'\n" +
+	"\x0fprefixes_missed\x18\x16 \x01(\x04R\x0eprefixesMissedB\x13\n" +
+	"\x11_progress_percent\"L\n" +
 	"\x06Prefix\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x16\n" +
-	"\x06blocks\x18\x02 \x01(\rR\x06blocks\x12$\n" +
-	"\vheld_blocks\x18\x03 \x01(\rH\x00R\n" +
-	"heldBlocks\x88\x01\x01\x12\x16\n" +
-	"\x06number\x18\x04 \x01(\x04R\x06numberB\x0e\n" +
-	"\f_held_blocks\"\xa4\x05\n" +
+	"\x06blocks\x18\x02 \x01(\rR\x06blocks\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\"\x86\x01\n" +
+	"\vPrefixState\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x16\n" +
+	"\x06blocks\x18\x02 \x01(\rR\x06blocks\x12\x1f\n" +
+	"\vheld_blocks\x18\x03 \x01(\rR\n" +
+	"heldBlocks\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x04R\x06number\x12\x12\n" +
+	"\x04heir\x18\x05 \x01(\x06R\x04heir\"\xa4\x05\n" +
 	"\n" +
 	"ModelShape\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
@@ -2902,7 +3000,7 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(Stage)(0),                  // 0: ringfleet.worker.v1.Stage
 	(ResponseFormat)(0),         // 1: ringfleet.worker.v1.ResponseFormat
@@ -2910,74 +3008,76 @@ var file_worker_v1_worker_proto_goTypes = []any{
 	(*WatchRequest)(nil),        // 3: ringfleet.worker.v1.WatchRequest
 	(*Report)(nil),              // 4: ringfleet.worker.v1.Report
 	(*Prefix)(nil),              // 5: ringfleet.worker.v1.Prefix
-	(*ModelShape)(nil),          // 6: ringfleet.worker.v1.ModelShape
-	(*LayerRun)(nil),            // 7: ringfleet.worker.v1.LayerRun
-	(*CompressedAttention)(nil), // 8: ringfleet.worker.v1.CompressedAttention
-	(*Load)(nil),                // 9: ringfleet.worker.v1.Load
-	(*GenerateRequest)(nil),     // 10: ringfleet.worker.v1.GenerateRequest
-	(*ChatPrompt)(nil),          // 11: ringfleet.worker.v1.ChatPrompt
-	(*TextPrompt)(nil),          // 12: ringfleet.worker.v1.TextPrompt
-	(*TokenPrompt)(nil),         // 13: ringfleet.worker.v1.TokenPrompt
-	(*Sampling)(nil),            // 14: ringfleet.worker.v1.Sampling
-	(*GenerateResponse)(nil),    // 15: ringfleet.worker.v1.GenerateResponse
-	(*Accepted)(nil),            // 16: ringfleet.worker.v1.Accepted
-	(*Delta)(nil),               // 17: ringfleet.worker.v1.Delta
-	(*ToolCall)(nil),            // 18: ringfleet.worker.v1.ToolCall
-	(*Logprob)(nil),             // 19: ringfleet.worker.v1.Logprob
-	(*Finish)(nil),              // 20: ringfleet.worker.v1.Finish
-	(*Usage)(nil),               // 21: ringfleet.worker.v1.Usage
-	(*EmbedRequest)(nil),        // 22: ringfleet.worker.v1.EmbedRequest
-	(*EmbedInput)(nil),          // 23: ringfleet.worker.v1.EmbedInput
-	(*EmbedResponse)(nil),       // 24: ringfleet.worker.v1.EmbedResponse
-	(*Vector)(nil),              // 25: ringfleet.worker.v1.Vector
-	(*TokenizeRequest)(nil),     // 26: ringfleet.worker.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),    // 27: ringfleet.worker.v1.TokenizeResponse
-	(*DrainRequest)(nil),        // 28: ringfleet.worker.v1.DrainRequest
-	(*DrainResponse)(nil),       // 29: ringfleet.worker.v1.DrainResponse
-	nil,                         // 30: ringfleet.worker.v1.Sampling.LogitBiasEntry
+	(*PrefixState)(nil),         // 6: ringfleet.worker.v1.PrefixState
+	(*ModelShape)(nil),          // 7: ringfleet.worker.v1.ModelShape
+	(*LayerRun)(nil),            // 8: ringfleet.worker.v1.LayerRun
+	(*CompressedAttention)(nil), // 9: ringfleet.worker.v1.CompressedAttention
+	(*Load)(nil),                // 10: ringfleet.worker.v1.Load
+	(*GenerateRequest)(nil),     // 11: ringfleet.worker.v1.GenerateRequest
+	(*ChatPrompt)(nil),          // 12: ringfleet.worker.v1.ChatPrompt
+	(*TextPrompt)(nil),          // 13: ringfleet.worker.v1.TextPrompt
+	(*TokenPrompt)(nil),         // 14: ringfleet.worker.v1.TokenPrompt
+	(*Sampling)(nil),            // 15: ringfleet.worker.v1.Sampling
+	(*GenerateResponse)(nil),    // 16: ringfleet.worker.v1.GenerateResponse
+	(*Accepted)(nil),            // 17: ringfleet.worker.v1.Accepted
+	(*Delta)(nil),               // 18: ringfleet.worker.v1.Delta
+	(*ToolCall)(nil),            // 19: ringfleet.worker.v1.ToolCall
+	(*Logprob)(nil),             // 20: ringfleet.worker.v1.Logprob
+	(*Finish)(nil),              // 21: ringfleet.worker.v1.Finish
+	(*Usage)(nil),               // 22: ringfleet.worker.v1.Usage
+	(*EmbedRequest)(nil),        // 23: ringfleet.worker.v1.EmbedRequest
+	(*EmbedInput)(nil),          // 24: ringfleet.worker.v1.EmbedInput
+	(*EmbedResponse)(nil),       // 25: ringfleet.worker.v1.EmbedResponse
+	(*Vector)(nil),              // 26: ringfleet.worker.v1.Vector
+	(*TokenizeRequest)(nil),     // 27: ringfleet.worker.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),    // 28: ringfleet.worker.v1.TokenizeResponse
+	(*DrainRequest)(nil),        // 29: ringfleet.worker.v1.DrainRequest
+	(*DrainResponse)(nil),       // 30: ringfleet.worker.v1.DrainResponse
+	nil,                         // 31: ringfleet.worker.v1.Sampling.LogitBiasEntry
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	0,  // 0: ringfleet.worker.v1.Report.stage:type_name -> ringfleet.worker.v1.Stage
-	9,  // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
-	6,  // 2: ringfleet.worker.v1.Report.shape:type_name -> ringfleet.worker.v1.ModelShape
+	10, // 1: ringfleet.worker.v1.Report.load:type_name -> ringfleet.worker.v1.Load
+	7,  // 2: ringfleet.worker.v1.Report.shape:type_name -> ringfleet.worker.v1.ModelShape
 	5,  // 3: ringfleet.worker.v1.Report.prefixes:type_name -> ringfleet.worker.v1.Prefix
-	7,  // 4: ringfleet.worker.v1.ModelShape.layers:type_name -> ringfleet.worker.v1.LayerRun
-	8,  // 5: ringfleet.worker.v1.ModelShape.mla:type_name -> ringfleet.worker.v1.CompressedAttention
-	11, // 6: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	12, // 7: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	13, // 8: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	14, // 9: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
-	1,  // 10: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
-	30, // 11: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
-	16, // 12: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
-	17, // 13: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
-	20, // 14: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
-	18, // 15: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
-	19, // 16: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
-	19, // 17: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
-	2,  // 18: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
-	21, // 19: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
-	23, // 20: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
-	12, // 21: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
-	13, // 22: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	25, // 23: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
-	11, // 24: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	12, // 25: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	3,  // 26: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
-	10, // 27: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
-	22, // 28: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
-	26, // 29: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
-	28, // 30: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
-	4,  // 31: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
-	15, // 32: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
-	24, // 33: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
-	27, // 34: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
-	29, // 35: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	6,  // 4: ringfleet.worker.v1.Report.prefix_states:type_name -> ringfleet.worker.v1.PrefixState
+	8,  // 5: ringfleet.worker.v1.ModelShape.layers:type_name -> ringfleet.worker.v1.LayerRun
+	9,  // 6: ringfleet.worker.v1.ModelShape.mla:type_name -> ringfleet.worker.v1.CompressedAttention
+	12, // 7: ringfleet.worker.v1.GenerateRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	13, // 8: ringfleet.worker.v1.GenerateRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	14, // 9: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	15, // 10: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
+	1,  // 11: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
+	31, // 12: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
+	17, // 13: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
+	18, // 14: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
+	21, // 15: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
+	19, // 16: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
+	20, // 17: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
+	20, // 18: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
+	2,  // 19: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
+	22, // 20: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
+	24, // 21: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
+	13, // 22: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
+	14, // 23: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	26, // 24: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
+	12, // 25: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	13, // 26: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	3,  // 27: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
+	11, // 28: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
+	23, // 29: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
+	27, // 30: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
+	29, // 31: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
+	4,  // 32: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
+	16, // 33: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
+	25, // 34: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
+	28, // 35: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
+	30, // 36: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
+	32, // [32:37] is the sub-list for method output_type
+	27, // [27:32] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -2986,24 +3086,23 @@ func file_worker_v1_worker_proto_init() {
 		return
 	}
 	file_worker_v1_worker_proto_msgTypes[1].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[2].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[6].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[7].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[8].OneofWrappers = []any{
 		(*GenerateRequest_Chat)(nil),
 		(*GenerateRequest_Text)(nil),
 		(*GenerateRequest_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[11].OneofWrappers = []any{}
-	file_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[12].OneofWrappers = []any{}
+	file_worker_v1_worker_proto_msgTypes[13].OneofWrappers = []any{
 		(*GenerateResponse_Accepted)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_Finish)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[20].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[21].OneofWrappers = []any{
 		(*EmbedInput_Text)(nil),
 		(*EmbedInput_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[23].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[24].OneofWrappers = []any{
 		(*TokenizeRequest_Chat)(nil),
 		(*TokenizeRequest_Text)(nil),
 	}
@@ -3013,7 +3112,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
