@@ -47,7 +47,7 @@ var odd = map[string]struct {
 				return
 			}
 		}
-	}, "16 MiB"},
+	}, "longer than any"},
 	"a token below the vocabulary": {func(_ *double, w http.ResponseWriter, _ *http.Request) {
 		say(w, `data: {"choices":[{"text":"a","token_ids":[-1]}]}`+"\n\n")
 	}, "token -1, outside the vocabulary of 100"},
@@ -69,7 +69,7 @@ var odd = map[string]struct {
 	}, "of at most 8 tokens"},
 	"more calls of tools than anybody makes": {func(_ *double, w http.ResponseWriter, _ *http.Request) {
 		var b strings.Builder
-		for i := range 50_000 {
+		for i := range 10_000 {
 			fmt.Fprintf(&b, `,{"index":%d,"id":"c%d","function":{"name":"f"}}`, i, i)
 		}
 		say(w, `data: {"choices":[{"delta":{"tool_calls":[`+b.String()[1:]+`]}}]}`+"\n\n")

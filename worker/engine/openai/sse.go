@@ -4,15 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 )
 
-// maxEvent bounds one event. The first one of vLLM repeats the prompt's tokens.
-const maxEvent = 16 << 20
+// eventBytes bounds one event, but for the prompt: the first one of vLLM repeats its tokens.
+const eventBytes = 512 << 10
+
+// maxEvent is how long an event of the answer to a request of so many bytes may be. A token is at least a byte of a text, and
+// its number in a list takes at most 8.
+func maxEvent(request int) int { return eventBytes + 8*request }
 
 // errEventTooLong is an event that no server means to send.
-var errEventTooLong = fmt.Errorf("an event is longer than %d MiB", maxEvent>>20)
+var errEventTooLong = errors.New("an event is longer than any that its server means to send")
 
 // event is one server-sent event.
 type event struct {
@@ -25,14 +28,15 @@ type event struct {
 // the stream cuts off counts, as some servers forget the last empty line.
 type events struct {
 	r      *bufio.Reader
+	most   int // bytes of an event
 	line   []byte
 	data   []byte
 	began  bool // the first line was read
 	skipLF bool // the last line ended in CR
 }
 
-func newEvents(r io.Reader) *events {
-	return &events{r: bufio.NewReaderSize(r, 16<<10)}
+func newEvents(r io.Reader, most int) *events {
+	return &events{r: bufio.NewReaderSize(r, 16<<10), most: most}
 }
 
 // next returns the next event that has data, or io.EOF.
@@ -57,7 +61,7 @@ func (e *events) next() (event, error) {
 				has = true
 				e.data = append(e.data, value...)
 			}
-			if len(e.data) > maxEvent {
+			if len(e.data) > e.most {
 				return event{}, errEventTooLong
 			}
 		}
@@ -95,7 +99,7 @@ func (e *events) readLine() ([]byte, error) {
 		case c == '\n', c == '\r':
 			e.skipLF = c == '\r'
 			return e.unmarked(), nil
-		case len(e.line) >= maxEvent:
+		case len(e.line) >= e.most:
 			return nil, errEventTooLong
 		default:
 			e.line = append(e.line, c)

@@ -18,7 +18,7 @@ type told struct{ name, data string }
 func parsed(t *testing.T, stream string, size int) []told {
 	t.Helper()
 	var out []told
-	for in := newEvents(&pieces{stream, size}); ; {
+	for in := newEvents(&pieces{stream, size}, eventBytes); ; {
 		e, err := in.next()
 		if errors.Is(err, io.EOF) {
 			return out
@@ -98,4 +98,15 @@ func FuzzSSEParse(f *testing.F) {
 			t.Errorf("at once: %s\nin pieces: %s", whole, cut)
 		}
 	})
+}
+
+func TestAnEventMayRepeatThePromptByItsTokens(t *testing.T) {
+	const bytes = 200_000
+	stream := "data: [" + strings.Repeat("151643, ", bytes) + "]\n\n"
+	if _, err := newEvents(strings.NewReader(stream), maxEvent(bytes)).next(); err != nil {
+		t.Errorf("after a prompt of as many bytes: %v", err)
+	}
+	if _, err := newEvents(strings.NewReader(stream), maxEvent(bytes/2)).next(); !errors.Is(err, errEventTooLong) {
+		t.Errorf("after half of it: %v", err)
+	}
 }

@@ -111,7 +111,7 @@ func escaped(t *testing.T, s string) string {
 func understand(r io.Reader) string {
 	var b strings.Builder
 	a := &assembler{request: "request", field: "prompt"}
-	for in := newEvents(r); ; {
+	for in := newEvents(r, eventBytes); ; {
 		e, err := in.next()
 		if errors.Is(err, io.EOF) || string(e.data) == "[DONE]" {
 			break
