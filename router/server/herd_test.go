@@ -296,7 +296,7 @@ func (h *herd) serve(w *worker, address string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.Creds(h.creds))
+	s := grpc.NewServer(grpc.Creds(h.creds), asWorkersPing)
 	workerv1.RegisterWorkerServer(s, w.reporter)
 	w.change(func() { w.instance++; w.draining, w.server, w.address = false, s, l.Addr().String() })
 	w.serving.Go(func() { _ = s.Serve(l) })

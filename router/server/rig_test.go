@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/api/identity"
@@ -273,7 +274,7 @@ func (r *rig) worker(name string) {
 		r.t.Fatal(err)
 	}
 	w := &fakeWorker{name: name, address: l.Addr().String(), mayAnswer: r.answer}
-	s := grpc.NewServer(grpc.Creds(r.ca.as(identity.Worker, serverSide)))
+	s := grpc.NewServer(grpc.Creds(r.ca.as(identity.Worker, serverSide)), asWorkersPing)
 	workerv1.RegisterWorkerServer(s, w)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
@@ -369,3 +370,7 @@ func body(t *testing.T, resp *http.Response) string {
 	}
 	return string(b)
 }
+
+// asWorkersPing takes the pings of routers as a worker does. gRPC's own default ends a connection that is idle for half a
+// minute, and a slow machine makes a test last that long.
+var asWorkersPing = grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})
