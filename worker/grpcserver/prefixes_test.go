@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
 )
 
@@ -244,5 +245,31 @@ func BenchmarkReportOfManyPrompts(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.since("i1", 0)
+	}
+}
+
+// teller is an engine with so many prompts to tell of.
+type teller struct {
+	*loaded
+	prompts int
+}
+
+func (e teller) Prompts(from uint64, most int) (news []engine.PromptNews, next, missed uint64) {
+	for n := max(from, 1); n <= uint64(e.prompts) && len(news) < most; n++ {
+		news = append(news, engine.PromptNews{Hash: n, Blocks: 1, Held: 1, Number: n})
+		from = n + 1
+	}
+	return news, from, 7
+}
+
+func TestWhatHasNoRoomInAReportIsToldAtOnce(t *testing.T) {
+	w := startWatch(t)
+	w.worker.set(func(s *Status) { s.Engine = teller{w.engine, 2*mostPrefixes + 5} })
+	for i, want := range []int{mostPrefixes, mostPrefixes, 5} { // while no time passes
+		<-w.engine.looked
+		r := <-w.sent
+		if got := r.GetPrefixStates(); len(got) != want || got[0].GetNumber() != uint64(i*mostPrefixes+1) || r.GetPrefixesMissed() != 7 {
+			t.Errorf("report %d tells of %d prompts from number %d on, missed are those up to %d", i, len(got), got[0].GetNumber(), r.GetPrefixesMissed())
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringfleet/ringfleet/worker/engine"
@@ -336,5 +337,86 @@ func TestClosingEndsEmbeddingsAndChangesOfAdapters(t *testing.T) {
 	group.Wait()
 	if _, err := r.Embed(context.Background(), inputs(1, 1)); !errors.Is(err, engine.ErrClosed) {
 		t.Fatalf("after the close: %v", err)
+	}
+}
+
+// slowly is a vocabulary that lets a test see when a prompt comes, and waits for it.
+type slowly struct {
+	sim.Vocabulary
+	comes, goes chan struct{}
+}
+
+func (v slowly) Tokenize(text string, special bool) ([]engine.Token, error) {
+	v.comes <- struct{}{}
+	<-v.goes
+	return v.Vocabulary.Tokenize(text, special)
+}
+
+// changing is a device that does so with adapters.
+type changing struct {
+	*sim.Device
+	comes, goes chan struct{}
+}
+
+func (d changing) LoadAdapter(a engine.Adapter) error {
+	d.comes <- struct{}{}
+	<-d.goes
+	return d.Device.LoadAdapter(a)
+}
+
+func TestARequestThatCameJustBeforeItsAdapterIsReplacedWaitsForTheNewOne(t *testing.T) {
+	device := sim.Options{Text: "hi", ContextTokens: 256, Sequences: 4, KVTokens: 512, Adapters: true}
+	words, files := slowly{comes: make(chan struct{}), goes: make(chan struct{})}, changing{comes: make(chan struct{}), goes: make(chan struct{})}
+	loaded := sim.New(device)
+	loaded.Vocabulary = words
+	r := rigOf(t, &gate{wrap: func(d *sim.Device) engine.Executor {
+		files.Device = d
+		return files
+	}}, device, loaded, nil)
+	s := r.Engine.(*scheduler)
+	var group sync.WaitGroup
+	load := func() {
+		group.Go(func() {
+			if err := r.LoadAdapter(context.Background(), engine.Adapter{Name: "tuned", Path: "tuned.gguf"}); err != nil {
+				t.Error(err)
+			}
+		})
+		<-files.comes
+	}
+	load()
+	files.goes <- struct{}{}
+	group.Wait()
+
+	q := with("tuned")
+	q.Prompt = engine.Prompt{Text: strings.Repeat("a prompt", 8)}
+	q.Name = engine.PromptName{Hash: 1, Blocks: 1, Bytes: 64}
+	var stream engine.Stream
+	var arrived atomic.Bool
+	group.Go(func() {
+		var err error
+		if stream, err = r.Generate(context.Background(), q); err != nil {
+			t.Error(err)
+		}
+		arrived.Store(true)
+	})
+	<-words.comes
+	load()
+	words.goes <- struct{}{}
+	eventually(t, "the request has come or waits", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return arrived.Load() || s.controls.held == 1
+	})
+	if arrived.Load() {
+		t.Error("the request has come while its adapter was replaced")
+	}
+	files.goes <- struct{}{}
+	group.Wait()
+	if _, _, err := read(stream); err != nil {
+		t.Error(err)
+	}
+	_ = stream.Close()
+	if news, _, _ := s.Prompts(0, 10); len(news) != 1 || news[0].Held != 1 {
+		t.Errorf("%+v", news)
 	}
 }
