@@ -70,9 +70,10 @@ func (w *teller) wants(prompt string, want int) {
 	v, c := w.b.View(uid), chain(prompt)
 	m := v.pods["w0"]
 	got := w.b.index.Match(c, []prefix.Slot{m.slot}, nil)
+	sent := got[0]
 	v.state.computed.match(c, []*member{m}, got)
-	if got[0] != want {
-		w.t.Errorf("%d blocks, want %d", got[0], want)
+	if sent != want || got[0] != want {
+		w.t.Errorf("by what was sent %d blocks, by what the worker has named too %d; want %d", sent, got[0], want)
 	}
 }
 
@@ -113,6 +114,11 @@ func TestARequestThatIsRefusedLeavesWhatTheWorkerHasSaidAndNoMore(t *testing.T) 
 			taken(one, 5)
 			answer(one)
 		}, 0},
+		"one of which that report says that a part is there": {func(w *teller) {
+			one := w.send("1", a)
+			w.report(left(a, 60, 9))
+			answer(taken(one, 5))
+		}, 60},
 		"one that came after all that was heard": {func(w *teller) {
 			one := w.send("1", a)
 			w.report(left(a, 0, 9))
@@ -165,6 +171,16 @@ func TestWhatIsSaidOfOnePromptTakesNothingOfAnother(t *testing.T) {
 			w.wants(b, 110)
 		})
 	}
+}
+
+// TestAPromptThatIsThereIsThereWhateverWasSaidOfOneThatGoesOn: it was inside then.
+func TestAPromptThatIsThereIsThereWhateverWasSaidOfOneThatGoesOn(t *testing.T) {
+	w := newTeller(t)
+	answer(taken(w.send("1", a), 1))
+	w.report(left(a, 110, 2))
+	answer(taken(w.send("2", head), 3))
+	w.report(left(a, 50, 4), left(head, 100, 5))
+	w.wants(head, 100)
 }
 
 // TestANewStreamThatTellsAllAgainTakesNothing: what it tells was heard, and what came since was not told again.

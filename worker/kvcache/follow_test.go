@@ -132,6 +132,34 @@ func TestMarksOfOneBlockFallTogetherAndEachIsTold(t *testing.T) {
 	c.Fallen(func(*Mark) { t.Error("a mark is told of twice") })
 }
 
+// TestAMarkThatComesToAnEqualBlockIsToldSo: there it may lie beside another.
+func TestAMarkThatComesToAnEqualBlockIsToldSo(t *testing.T) {
+	c := New(Options{Blocks: 8, Sequences: 4, MaxIdle: 2, Length: func(Token) int { return 3 }})
+	tokens := make([]Token, BlockTokens)
+	var tables [2]*Table
+	var marks [2]Mark
+	for i := range tables { // both compute it
+		tables[i], _ = c.Open(Key{}, tokens)
+	}
+	for i, table := range tables {
+		_ = c.Grow(table, len(tokens))
+		c.Append(table, tokens)
+		c.Follow(&marks[i], table, len(tokens))
+	}
+	if marks[0].Beside(func(*Mark) bool { return true }) != nil {
+		t.Fatal("the marks lie at one block already")
+	}
+	c.Close(tables[0], false)
+	var told []*Mark
+	c.Fallen(func(m *Mark) { told = append(told, m) })
+	if len(told) != 1 || told[0] != &marks[0] || marks[0].Tokens() != BlockTokens || marks[0].Bytes() != 3*BlockTokens {
+		t.Errorf("%d marks are told of; the first has %d tokens", len(told), marks[0].Tokens())
+	}
+	if marks[0].Beside(func(*Mark) bool { return true }) != &marks[1] || marks[0].Beside(func(*Mark) bool { return false }) != nil {
+		t.Error("the marks do not lie beside each other")
+	}
+}
+
 // BenchmarkEvictWithMarks is what 64 more blocks cost that 64 must give way to, by how many prompts are followed.
 func BenchmarkEvictWithMarks(b *testing.B) {
 	for _, marks := range []int{0, 40, 10_000} {
