@@ -1,6 +1,9 @@
 package placement
 
 import (
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ringfleet/ringfleet/router/prefix"
@@ -119,6 +122,11 @@ func TestARequestThatIsRefusedLeavesWhatTheWorkerHasSaidAndNoMore(t *testing.T) 
 			w.report(left(a, 60, 9))
 			answer(taken(one, 5))
 		}, 60},
+		"one of which the word may have been missed": {func(w *teller) {
+			one := w.send("1", a)
+			w.load(Load{Exact: true, Missed: 7})
+			taken(one, 5)
+		}, 0},
 		"one that came after all that was heard": {func(w *teller) {
 			one := w.send("1", a)
 			w.report(left(a, 0, 9))
@@ -241,5 +249,43 @@ func TestOfTooManyThatHaveEndedTheOldestIsNotKept(t *testing.T) {
 	v := &w.b.View(uid).pods["w0"].live.visits
 	if len(v.over) > mostOver || len(v.of) > mostOver {
 		t.Errorf("%d visits are kept, %d of them known", len(v.over), len(v.of))
+	}
+}
+
+// TestWhateverComesAtOnceNothingStaysThatTheWorkerHasNotSaid: requests that are refused, answered late and told of side by side.
+func TestWhateverComesAtOnceNothingStaysThatTheWorkerHasNotSaid(t *testing.T) {
+	w := newTeller(t)
+	var group sync.WaitGroup
+	var number atomic.Uint64
+	prompts := []string{head, a, b, text("another", 640)}
+	for i := range 4 {
+		group.Go(func() {
+			for k := range 200 {
+				one, err := w.b.Place(ask(fmt.Sprint(i, "/", k), "k", prompts[(i+k)%len(prompts)]), epoch)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if k%2 == 0 {
+					answer(taken(one, number.Add(1)))
+				} else {
+					failed(one)
+				}
+			}
+		})
+	}
+	group.Go(func() {
+		for range 200 {
+			for _, p := range prompts {
+				w.report(left(p, 0, number.Add(1)))
+			}
+		}
+	})
+	group.Wait()
+	for _, p := range prompts {
+		w.report(left(p, 0, number.Add(1)))
+	}
+	for _, p := range prompts {
+		w.wants(p, 0)
 	}
 }

@@ -169,24 +169,25 @@ func TestWhatWasGuessedOfAWorkerIsNotWhatItSaid(t *testing.T) {
 	}
 }
 
+// TestOfTooManyPromptsThoseThatWereSentLastAreKnown: the index has room for the ends of 64.
 func TestOfTooManyPromptsThoseThatWereSentLastAreKnown(t *testing.T) {
-	x := newIndex(64, 64, 4)
+	x := newIndex(64, 500, 4)
 	s := x.Slot("a")
 	x.SetExact(s, true)
-	whole := chain(text("prompt", 1000))
-	first := whole[:1]
-	for n := 1; n <= len(whole); n++ {
-		x.Insert(s, whole[:n])
-		x.Insert(s, first) // it is sent again and again
-	}
-	known := 0
-	for _, h := range whole {
-		if x.tree.ends.find(h) != 0 {
-			known++
+	whole := chain(text("prompt", 200))
+	send := func(from, to int) {
+		for n := from; n <= to; n++ {
+			x.Insert(s, whole[:n])
 		}
 	}
-	if known < 30 || x.tree.ends.find(whole[len(whole)-1]) == 0 || x.tree.ends.find(first[0]) == 0 {
-		t.Errorf("%d prompts are known, want 30 at least and those among them that were sent last", known)
+	send(1, 41)
+	x.Insert(s, whole[:1]) // again
+	x.Hold(s, whole[:2], 2, true)
+	send(42, 82)
+	for n, want := range map[int]bool{1: true, 2: false, 19: false, 20: true, 82: true} {
+		if got := x.tree.ends.find(whole[n-1]) != 0; got != want {
+			t.Errorf("the prompt of %d blocks is known: %t", n, got)
+		}
 	}
 	if err := sound(&x.tree); err != nil {
 		t.Error(err)
