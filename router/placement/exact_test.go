@@ -258,10 +258,15 @@ func TestWhateverComesAtOnceNothingStaysThatTheWorkerHasNotSaid(t *testing.T) {
 	var group sync.WaitGroup
 	var number atomic.Uint64
 	prompts := []string{head, a, b, text("another", 640)}
+	refused := func(i, k int) string { return text(fmt.Sprint("refused ", i, " ", k, " "), 640) } // the worker never speaks of it
 	for i := range 4 {
 		group.Go(func() {
 			for k := range 200 {
-				one, err := w.b.Place(ask(fmt.Sprint(i, "/", k), "k", prompts[(i+k)%len(prompts)]), epoch)
+				p := prompts[(i+k)%len(prompts)]
+				if k%4 == 1 {
+					p = refused(i, k)
+				}
+				one, err := w.b.Place(ask(fmt.Sprint(i, "/", k), "k", p), epoch)
 				if err != nil {
 					t.Error(err)
 					return
@@ -284,6 +289,11 @@ func TestWhateverComesAtOnceNothingStaysThatTheWorkerHasNotSaid(t *testing.T) {
 	group.Wait()
 	for _, p := range prompts {
 		w.report(left(p, 0, number.Add(1)))
+	}
+	for i := range 4 {
+		for k := 1; k < 200; k += 4 {
+			prompts = append(prompts, refused(i, k))
+		}
 	}
 	for _, p := range prompts {
 		w.wants(p, 0)

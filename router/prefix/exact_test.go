@@ -226,9 +226,11 @@ func BenchmarkCutADeepTree(b *testing.B) {
 	s := x.Slot("a")
 	x.SetExact(s, true)
 	for b.Loop() {
+		b.StopTimer()
 		for n := 8; n <= len(whole); n += 8 {
 			x.Insert(s, whole[:n])
 		}
+		b.StartTimer()
 		x.Withdraw(s, whole)
 	}
 }
