@@ -42,6 +42,22 @@ func BenchmarkOwner(b *testing.B) {
 	})
 }
 
+// BenchmarkLookup is BenchmarkOwner without the hash: from a key's position to its owner's name.
+func BenchmarkLookup(b *testing.B) {
+	var positions [1024]uint32
+	for i, k := range benchKeys() {
+		positions[i] = position(k)
+	}
+	eachSize(b, []int{8, 128, 1000}, func(b *testing.B, n int) {
+		r := New(pods(n), 150)
+		var name string
+		for i := 0; b.Loop(); i++ {
+			name = r.members[r.points[r.find(positions[i&1023])].member()].Name
+		}
+		_ = name
+	})
+}
+
 // BenchmarkOwnerByBinarySearch is what a lookup costs without buckets.
 func BenchmarkOwnerByBinarySearch(b *testing.B) {
 	keys := benchKeys()

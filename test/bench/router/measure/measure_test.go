@@ -1,6 +1,7 @@
 package measure
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestWhatARouterAddsIsMinusTheDirectWayTurnByTurn(t *testing.T) {
 	if r := row(t, rows, "added p50 at 1,000 requests/s, ringfleet"); r.Value != 55 || r.Goal != "" {
 		t.Errorf("%+v", r)
 	}
-	if r := row(t, rows, "added p50 at 1,000 requests/s, ringfleet over envoy"); r.Value != 0.55 || !r.Holds {
+	if r := row(t, rows, "added p50 at 1,000 requests/s, ringfleet over envoy, second goal"); r.Value != 0.55 || !r.Holds {
 		t.Errorf("%+v", r)
 	}
 }
@@ -62,9 +63,64 @@ func TestOnlyOurFiguresHaveGoals(t *testing.T) {
 	}
 }
 
+func TestASecondGoalIsHarderThanTheFirst(t *testing.T) {
+	sides := []string{Direct, Ours, "envoy", "vllm-router"}
+	v := values{}
+	v.add(Ours, "cpu", 100)
+	v.add("envoy", "cpu", 50)
+	v.add("vllm-router", "cpu", 120)
+	v.add(Ours, "220", 600)
+	v.add(Ours, "tokens", 40_000)
+	v.add(Ours, "memory", 40)
+	rows := slices.Concat(busyRows(v, sides), promptRows(v, sides), streamRows(v, sides), openRows(v, sides))
+	for first, then := range map[string]string{
+		"CPU per request over 32 connections, ringfleet over vllm-router": "CPU per request over 32 connections, ringfleet over envoy, second goal",
+		"CPU for a prompt of 220 KB, ringfleet":                           "CPU for a prompt of 220 KB, ringfleet, second goal",
+		"streamed tokens per second and core, ringfleet":                  "streamed tokens per second and core, ringfleet, second goal",
+		"memory per open stream, 8,000 open, ringfleet":                   "memory per open stream, 8,000 open, ringfleet, second goal",
+	} {
+		if a, b := row(t, rows, first), row(t, rows, then); !a.Holds || b.Holds || b.Goal == "" {
+			t.Errorf("%+v, then %+v", a, b)
+		}
+	}
+}
+
+func TestADecisionThatGrowsWithTheFlowsIsNotFlat(t *testing.T) {
+	const printed = `BenchmarkEnterWhileOthersWait/flows=1-2     1000  1000 ns/op  80 B/op
+BenchmarkEnterWhileOthersWait/flows=5000-2  1000  1900 ns/op  80 B/op
+`
+	rows, err := admissionRows(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := row(t, rows, "one admission decision while 5,000 flows wait"); r.Value != 1.9 || !r.Holds {
+		t.Errorf("%+v", r)
+	}
+	if r := row(t, rows, "one admission decision, 5,000 flows over one"); r.Value != 1.9 || r.Holds {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestALookupIsHeldToItsGoalWithoutTheHash(t *testing.T) {
+	printed := ""
+	for _, n := range []string{"8", "128", "1000"} {
+		printed += "BenchmarkLookup/members=" + n + "-2 1 21 ns/op\nBenchmarkOwner/members=" + n + "-2 1 31 ns/op\n"
+	}
+	rows, err := ringRows(printed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := row(t, rows, "the owner of a hashed key, of 128 workers"); r.Value != 21 || r.Holds {
+		t.Errorf("%+v", r)
+	}
+	if r := row(t, rows, "the owner of a key of 36 bytes with its hash, of 128 workers"); r.Value != 31 || r.Goal != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestAMeasureThatIsNotThereIsNamedWithThoseThatAre(t *testing.T) {
 	_, err := (&Rig{}).Run(t.Context(), 1, []string{"speed"})
-	if err == nil || !strings.Contains(err.Error(), `measure "speed": there are latency, cpu, prompts, streams, open, ring`) {
+	if err == nil || !strings.Contains(err.Error(), `measure "speed": there are latency, cpu, prompts, streams, open, ring, decision`) {
 		t.Errorf("%v", err)
 	}
 }

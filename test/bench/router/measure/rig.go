@@ -39,11 +39,11 @@ type Side struct {
 
 // Rig is all programs, and what they are asked.
 type Rig struct {
-	// Dir is for files, Program the one that plays the roles; Out is told of progress.
-	Dir, Program string
-	Out          io.Writer
-	Peers        []string
-	Sides        []*Side
+	// Dir is for files, Root the tree, Program the one that plays the roles; Out is told of progress.
+	Dir, Root, Program string
+	Out                io.Writer
+	Peers              []string
+	Sides              []*Side
 
 	started []*process.Process
 }

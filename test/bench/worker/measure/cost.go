@@ -7,10 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/gobench"
 	"github.com/ringfleet/ringfleet/test/bench/worker/pairs"
 	"github.com/ringfleet/ringfleet/test/bench/worker/process"
 )
@@ -24,11 +23,11 @@ const (
 func (r *Rig) cost(ctx context.Context) ([]pairs.Row, error) {
 	ctx, cancel := context.WithTimeout(ctx, hangs)
 	defer cancel()
-	text, err := r.goTool(ctx, "test", "-run=^$", "-bench=^BenchmarkStep$/^streams=16$", "-count="+strconv.Itoa(min(r.Pairs, 5)), "./worker/scheduler")
+	text, err := gobench.Run(ctx, r.Root, "./worker/scheduler", "^BenchmarkStep$/^streams=16$", min(r.Pairs, 5))
 	if err != nil {
 		return nil, err
 	}
-	steps, err := benchmark(text, step, perStep)
+	steps, err := gobench.Read(text, step, perStep)
 	if err != nil {
 		return nil, err
 	}
@@ -49,31 +48,6 @@ func (r *Rig) cost(ctx context.Context) ([]pairs.Row, error) {
 
 func (r *Rig) goTool(ctx context.Context, args ...string) (string, error) {
 	return process.Run(ctx, process.Spec{Path: "go", Args: args, Dir: r.Root})
-}
-
-// benchmark returns what `go test -bench` says of a benchmark in a unit, once for each time that it ran.
-func benchmark(text, name, unit string) (pairs.Series, error) {
-	var out pairs.Series
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) < 3 || f[0] != name && !strings.HasPrefix(f[0], name+"-") {
-			continue
-		}
-		for i := 2; i+1 < len(f); i += 2 {
-			if f[i+1] != unit {
-				continue
-			}
-			v, err := strconv.ParseFloat(f[i], 64)
-			if err != nil {
-				return nil, fmt.Errorf("read %q of go test: %w", strings.TrimSpace(line), err)
-			}
-			out = append(out, v)
-		}
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("go test printed no %s of %s", unit, name)
-	}
-	return out, nil
 }
 
 // worst returns the greatest of the figures of the bench of sampling that have a goal.

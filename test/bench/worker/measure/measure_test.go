@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,31 +16,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func TestGoBenchmarksAreRead(t *testing.T) {
-	const text = `goos: linux
-BenchmarkStep/streams=16-2   	  100000	     11234 ns/op	        10.5 cpu-µs/op	    2048 B/op
-BenchmarkStep/streams=16-2   	  100000	     11234 ns/op	        12 cpu-µs/op	    2048 B/op
-BenchmarkStep/streams=1-2    	  100000	      1234 ns/op	         1 cpu-µs/op	    2048 B/op
-BenchmarkStep/streams=164    	  100000	      1234 ns/op	        99 cpu-µs/op	    2048 B/op
-PASS
-`
-	got, err := benchmark(text, "BenchmarkStep/streams=16", "cpu-µs/op")
-	if err != nil || !slices.Equal(got, []float64{10.5, 12}) {
-		t.Errorf("%v, %v", got, err)
-	}
-	for name, text := range map[string]string{
-		"nothing ran":     "PASS\n",
-		"another unit":    "BenchmarkStep/streams=16-2 1 2 ns/op\n",
-		"not a number":    "BenchmarkStep/streams=16-2 1 x cpu-µs/op\n",
-		"half of a line":  "BenchmarkStep/streams=16-2\n",
-		"a unit is alone": "BenchmarkStep/streams=16-2 1 cpu-µs/op\n",
-	} {
-		if got, err := benchmark(text, "BenchmarkStep/streams=16", "cpu-µs/op"); err == nil {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
 
 func TestTheWorstOfSamplingIsAmongThoseWithAGoal(t *testing.T) {
 	got, err := worst([]byte(`{"figures":[{"name":"a","value":0.5,"goal":"≤ 1"},{"name":"b","value":0.7,"goal":"≤ 1"},{"name":"c","value":9}]}`))
