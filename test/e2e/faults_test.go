@@ -42,6 +42,7 @@ func TestALostWorkerIsReplaced(t *testing.T) {
 		}
 		return in == 2, fmt.Sprintf("%d of %d pods in the ring", in, len(live)), nil
 	})
+	bounded(t, m)
 	record("force-deleted worker to its successor in the ring", took.Seconds(), "s", 8)
 }
 
@@ -76,7 +77,9 @@ func TestTheStreamsOfAKilledProcessGoOnElsewhere(t *testing.T) {
 	}
 	before := instances(t, m)
 	kill(t, m, victim)
+	bounded(t, m)
 	recovered(t, m, victim, before[victim])
+	bounded(t, m)
 	wg.Wait()
 	moved, longest := 0, time.Duration(0)
 	for i, o := range outcomes {
@@ -100,6 +103,8 @@ func TestAModelThatSleepsWakesForItsFirstRequest(t *testing.T) {
 	untilCondition(t, m, v1alpha1.Ready, metav1.ConditionTrue, v1alpha1.ReasonScaledToZero)
 	url := base(t, ns)
 	began := time.Now()
+	raised := make(chan time.Duration, 1)
+	go func() { raised <- untilWanted(t.Context(), m, began) }()
 	const requests = 10
 	outcomes := make([]outcome, requests)
 	var wg sync.WaitGroup
@@ -110,6 +115,11 @@ func TestAModelThatSleepsWakesForItsFirstRequest(t *testing.T) {
 	}
 	wg.Wait()
 	record("first answers of a model that slept", time.Since(began).Seconds(), "s", 30)
+	if took := <-raised; took > 0 {
+		record("first request of a model that slept to spec.replicas being 1", took.Seconds(), "s", 1)
+	} else {
+		t.Error("spec.replicas of the model never became 1")
+	}
 	for i, o := range outcomes {
 		if !o.good() {
 			t.Errorf("request %d: %s", i, o)
@@ -117,6 +127,26 @@ func TestAModelThatSleepsWakesForItsFirstRequest(t *testing.T) {
 	}
 	if n := len(workers(t, m)); n != 1 {
 		t.Errorf("%d workers were made for the requests, want one", n)
+	}
+	bounded(t, m)
+}
+
+// untilWanted waits until spec.replicas of a model is 1, and returns how long that took from began; 0 where it never was.
+func untilWanted(ctx context.Context, m *v1alpha1.InferenceModel, began time.Time) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, hangs)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var now v1alpha1.InferenceModel
+		if err := api.Get(ctx, client.ObjectKeyFromObject(m), &now); err == nil && now.Spec.Replicas != nil && *now.Spec.Replicas == 1 {
+			return time.Since(began)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return 0
+		}
 	}
 }
 
@@ -202,6 +232,7 @@ func TestRollingRestartsOfTheRoutersCutNoStream(t *testing.T) {
 			t.Errorf("a stream was cut: %s", o)
 		}
 	}
+	bounded(t, m)
 	record("streams cut by three rolling restarts of the routers", float64(cut), "streams", 0)
 	t.Logf("%d streams, %d cut", len(outcomes), cut)
 	for _, p := range workers(t, m) {
@@ -243,4 +274,5 @@ func TestADrainedWorkerFinishesItsStreams(t *testing.T) {
 		return len(pods.Items) == 1, fmt.Sprint(len(pods.Items)), err
 	})
 	untilCondition(t, m, v1alpha1.Ready, metav1.ConditionTrue, v1alpha1.ReasonServing)
+	bounded(t, m)
 }
