@@ -83,6 +83,33 @@ func quiet(t *testing.T, ns string) {
 	}
 }
 
+// bounded holds a model to what is true of it at any moment, also in the middle of a fault: its workers are as many as it may
+// have, its status speaks of no generation that is still to come, and it is not Ready with fewer workers than it must have.
+func bounded(t *testing.T, m *v1alpha1.InferenceModel) {
+	t.Helper()
+	var now v1alpha1.InferenceModel
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(m), &now); err != nil {
+		t.Fatal(err)
+	}
+	s := now.Status
+	least, most := *now.Spec.Scaling.MinReplicas, *now.Spec.Scaling.MaxReplicas
+	if n := *now.Spec.Replicas; n < least || n > most {
+		t.Errorf("spec.replicas of %s is %d, not from %d to %d", now.Name, n, least, most)
+	}
+	if s.ObservedGeneration > now.Generation {
+		t.Errorf("the status of %s speaks of generation %d, and there are %d", now.Name, s.ObservedGeneration, now.Generation)
+	}
+	for _, c := range s.Conditions {
+		if c.ObservedGeneration > now.Generation {
+			t.Errorf("%s of %s speaks of generation %d, and there are %d", c.Type, now.Name, c.ObservedGeneration, now.Generation)
+		}
+		ready := c.Type == string(v1alpha1.Ready) && c.Status == metav1.ConditionTrue && c.ObservedGeneration == now.Generation
+		if ready && (s.InRingReplicas == nil || *s.InRingReplicas < least) {
+			t.Errorf("%s is Ready, and fewer than its %d workers are in the ring: %+v", now.Name, least, s)
+		}
+	}
+}
+
 // mistaken calls a worker as a router would, but expects another instance, another revision, or is somebody else.
 func mistaken(t *testing.T, m *v1alpha1.InferenceModel) {
 	p := workers(t, m)[0]

@@ -18,7 +18,7 @@ var (
 	recorded []bench.Figure
 )
 
-// record keeps a figure that must not exceed goal for bench/out/faults.json. It never fails a test: times are noisy.
+// record keeps a figure that must not exceed goal for bench/out/faults-cluster.json. It never fails a test: times are noisy.
 func record(name string, value float64, unit string, goal float64) {
 	recordMu.Lock()
 	defer recordMu.Unlock()
@@ -31,8 +31,8 @@ func writeRecorded() {
 	if len(recorded) == 0 {
 		return
 	}
-	if err := bench.Write("../../bench/out", "faults", "Faults on a two-node cluster", recorded); err != nil {
-		fmt.Println("e2e: write bench/out/faults.json:", err)
+	if err := bench.Write("../../bench/out", "faults-cluster", "Faults on a two-node cluster", recorded); err != nil {
+		fmt.Println("e2e: write bench/out/faults-cluster.json:", err)
 	}
 }
 
