@@ -117,7 +117,7 @@ func BenchmarkFingerprint(b *testing.B) {
 	b.SetBytes(220 << 10)
 	b.ReportAllocs()
 	for b.Loop() {
-		q := newSearch(&r.Place, nil, r.Proto)
+		q := newSearch(&r.Place, nil, r.Proto, 0)
 		_ = c.hash(&q)
 	}
 }

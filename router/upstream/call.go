@@ -120,6 +120,9 @@ func (a *attempt) next() (*workerv1.GenerateResponse, error) {
 // done reports whether all was handed out.
 func (a *attempt) done() bool { return a.open <= 0 && len(a.head) == 0 }
 
+// lastWord is how long a finished answer waits for the end of its call. A worker has nothing left to do by then.
+const lastWord = time.Second
+
 // receive reads into e the next event that is a piece of the answer. With the last finish it also takes the end of the
 // call, so that ending the context afterwards doesn't look like a cancelled request to the worker.
 func (a *attempt) receive(e *event) (*workerv1.GenerateResponse, error) {
@@ -183,8 +186,9 @@ func (a *attempt) finish(u *workerv1.Usage) {
 	if a.open--; a.open > 0 {
 		return
 	}
-	a.patience.wait()
+	enough := a.client.options.Clock.AfterFunc(lastWord, func() { a.cancel(nil) })
 	_ = a.call.RecvMsg(unread{}) // io.EOF, or an error that no longer matters
+	enough.Stop()
 	a.result.Answered = true
 	a.end()
 	a.client.report(&a.seat, Good, false)

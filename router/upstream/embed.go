@@ -21,6 +21,7 @@ type EmbedRequest struct {
 	Place  placement.Request // as a Request's
 	First  *placement.Ticket // as a Request's
 	Inputs []*workerv1.EmbedInput
+	Lost   int // as a Request's
 	// Limit is how long each worker may take; 0 means without limit.
 	Limit time.Duration
 }
@@ -34,7 +35,7 @@ type Embeddings struct {
 // Embed runs r. Another worker is tried as Generate does before the first piece. Ending ctx ends the worker's work.
 func (c *Client) Embed(ctx context.Context, r EmbedRequest) (*Embeddings, error) {
 	var out *Embeddings
-	q := newSearch(&r.Place, r.First, &workerv1.EmbedRequest{Inputs: r.Inputs})
+	q := newSearch(&r.Place, r.First, &workerv1.EmbedRequest{Inputs: r.Inputs}, r.Lost)
 	err := c.seek(&q, func(t ticket, extra bool) (*seat, failure) {
 		s := &seat{worker: t.Worker(), extra: extra, began: c.options.Clock.Now()}
 		got, f := c.embed(ctx, &r, s)

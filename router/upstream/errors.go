@@ -55,6 +55,8 @@ type Error struct {
 	Stays string
 	// Alone says that nothing was answered when one worker was lost, and that there was no other to ask.
 	Alone bool
+	// Lost is how many workers had been lost at work on the request by then, those of its Lost included.
+	Lost int
 }
 
 // Error names the kind, the worker and the details.

@@ -246,7 +246,7 @@ func TestAPlaceThatWasTakenForAQuarantinedRequestIsGivenBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := newSearch(&r.Place, place, r.Proto)
+	q := newSearch(&r.Place, place, r.Proto, 0)
 	kept := f.record(q.first)
 	q.first = kept
 	err = f.seek(&q, func(ticket, bool) (*seat, failure) { t.Error("a worker is asked"); return nil, failure{} })

@@ -27,10 +27,12 @@ type search struct {
 	place   placement.Request // its Exclude names those that were asked, too
 	message proto.Message     // what is to be run, without ids
 	first   ticket            // for the first try; nil afterwards
-	// Of an answer that goes on: that it does, the only revision whose tokens are the same, and how many it has.
+	// Of an answer that goes on: that it does, the only revision whose tokens are the same, how many it has, and whether the
+	// worker was told which.
 	resumes  bool
 	revision string
 	made     int
+	named    bool
 
 	asked   int     // workers that count as tried
 	tries   int     // of them, those since it last moved
@@ -46,8 +48,8 @@ type search struct {
 	hashed bool
 }
 
-func newSearch(place *placement.Request, first *placement.Ticket, message proto.Message) search {
-	q := search{place: *place, message: message}
+func newSearch(place *placement.Request, first *placement.Ticket, message proto.Message, lost int) search {
+	q := search{place: *place, message: message, lost: lost}
 	q.place.Exclude = slices.Clone(place.Exclude)
 	if first != nil {
 		q.first = first
@@ -155,6 +157,10 @@ func (c *Client) account(q *search, s *seat, f failure) bool {
 		q.held = f
 	}
 	c.bury(q, s, f)
+	var on *Error
+	if errors.As(f.err, &on) {
+		on.Lost = q.lost
+	}
 	if f.again == paid {
 		c.mu.Lock()
 		q.extra = c.budget.spend()
@@ -226,7 +232,12 @@ func (c *Client) acquit(q *search) {
 
 // quarantined refuses a request of which workers have died, before anybody is asked.
 func (c *Client) quarantined(q *search) error {
-	if q.asked > 0 || !c.suspecting() {
+	switch {
+	case q.asked > 0:
+		return nil
+	case q.lost >= mostLost:
+		return &Error{Kind: ErrLost, Detail: "two workers were lost with it", Lost: q.lost}
+	case !c.suspecting():
 		return nil
 	}
 	hash, now := c.hash(q), c.options.Clock.Now()

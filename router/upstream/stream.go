@@ -33,6 +33,8 @@ type Request struct {
 	// FirstByte is how long each worker may take until the first token; Idle how long it may take from one to the next.
 	// 0 means without limit.
 	FirstByte, Idle time.Duration
+	// Lost is how many workers were lost at work on it before: the Lost of the error that its last try ended with.
+	Lost int
 	// Resume lets an answer go on at another worker when its own is lost in the middle.
 	Resume bool
 	// Restart lets an answer that can't go on begin again, for callers that show nothing of it before its end: see ErrAgain.
@@ -43,7 +45,7 @@ type Request struct {
 // the first refused the request or was lost, or its engine failed; workers that lack what it needs don't count. An error
 // means that nothing has been answered. Ending ctx ends the worker's work. Close the stream when done.
 func (c *Client) Generate(ctx context.Context, r Request) (*Stream, error) {
-	s := &Stream{client: c, caller: ctx, request: r, search: newSearch(&r.Place, r.First, r.Proto), stays: bound(r.Proto), kept: kept{memory: &c.memory}}
+	s := &Stream{client: c, caller: ctx, request: r, search: newSearch(&r.Place, r.First, r.Proto, r.Lost), stays: bound(r.Proto), kept: kept{memory: &c.memory}}
 	if err := s.seek(); err != nil {
 		return nil, err
 	}
@@ -123,11 +125,11 @@ func (s *Stream) book(e *workerv1.GenerateResponse) {
 		}
 	case *workerv1.GenerateResponse_Finish:
 		if s.at.resumed {
-			named, own := len(s.kept.tokens) > 0, s.at.tokens
-			if !named {
+			own := s.at.tokens
+			if !s.search.named {
 				own = s.at.pieces
 			}
-			x.Finish.Usage = joined(x.Finish.Usage, s.prompt, s.search.made, named, own)
+			x.Finish.Usage = joined(x.Finish.Usage, s.prompt, s.search.made, s.search.named, own)
 		}
 		if s.at.done() {
 			s.client.acquit(&s.search)
@@ -217,12 +219,12 @@ func (s *Stream) obstacle() string {
 func (s *Stream) aim(lost failure, resume bool) {
 	q := &s.search
 	q.tries, q.without, q.held = 0, 0, lost
-	q.resumes, q.revision, q.made = resume, "", 0
+	q.resumes, q.revision, q.made, q.named = resume, "", 0, false
 	q.place.Resume, q.place.PromptTokens, q.place.MaxTokens = resume, s.request.Place.PromptTokens, s.request.Place.MaxTokens
 	if !resume {
 		return
 	}
-	q.revision, q.made = s.at.worker.Revision, s.kept.made()
+	q.revision, q.made, q.named = s.at.worker.Revision, s.kept.made(), len(s.kept.tokens) > 0
 	made := uint32(q.made)
 	if s.prompt > 0 {
 		q.place.PromptTokens = s.prompt + made
