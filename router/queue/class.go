@@ -39,13 +39,13 @@ func newClass(priority int32) *class {
 		ready: heap[flow]{
 			at: func(f *flow) *int { return &f.inReady },
 			less: func(a, b *flow) bool {
-				return a.tag < b.tag || a.tag == b.tag && a.next.seq < b.next.seq
+				return a.tag < b.tag || a.tag == b.tag && a.next.before(b.next)
 			},
 		},
 		long: heap[flow]{
 			at: func(f *flow) *int { return &f.inLong },
 			less: func(a, b *flow) bool {
-				return a.tokens > b.tokens || a.tokens == b.tokens && a.entries.last.seq > b.entries.last.seq
+				return a.tokens > b.tokens || a.tokens == b.tokens && b.entries.last.before(a.entries.last)
 			},
 		},
 		idle: heap[flow]{
@@ -55,19 +55,23 @@ func newClass(priority int32) *class {
 	}
 }
 
-// push adds e as the last of its tenant.
+// push adds e to those of its tenant: as the last, unless it has waited before.
 func (c *class) push(e *Entry) {
 	f := c.flow(e.Tenant)
 	c.idle.remove(f)
 	e.class, e.flow, e.late = c, f, false
-	f.entries.push(e)
+	f.entries.insert(e, func(o *Entry) bool { return !o.late && e.before(o) })
 	f.tokens += e.tokens
 	c.requests++
 	c.tokens += e.tokens
-	if f.next == nil {
+	switch {
+	case f.next == nil:
 		f.tag = max(f.tag, c.now)
 		f.next = e
 		c.ready.push(f)
+	case f.entries.next(e) == f.next:
+		f.next = e
+		c.order(f)
 	}
 	if c.long.has(f) {
 		c.long.fix(f)
@@ -196,9 +200,9 @@ func (c *class) forget(f *flow) {
 // Entry is an item that waits.
 type Entry struct {
 	*Item
-	// Held says that it came when there was no worker.
+	// Held says that it came when there was no worker, or was held before.
 	Held bool
-	// Since is when it came, Expires when it has waited long enough.
+	// Since is when it came, less what it waited before, Expires when it has waited long enough.
 	Since, Expires time.Time
 
 	seq           uint64
@@ -212,6 +216,12 @@ type Entry struct {
 	// The gate's: called tells it to try, or that out says why it waits no more.
 	called chan struct{}
 	out    error
+}
+
+// before reports whether e has waited for longer than o.
+func (e *Entry) before(o *Entry) bool {
+	c := e.Since.Compare(o.Since)
+	return c < 0 || c == 0 && e.seq < o.seq
 }
 
 // charge is what e costs its tenant when it goes. Those who were held cost nothing, so that they go in the order in

@@ -148,7 +148,7 @@ func (g *Gate) now() time.Time { return g.options.Clock.Now() }
 
 // Pass is a request that has been placed.
 type Pass struct {
-	// Waited is how long it waited, Held whether it came when there was no worker.
+	// Waited is how long it waited, Held whether it came when there was no worker; both with what its Item says of before.
 	Waited time.Duration
 	Held   bool
 

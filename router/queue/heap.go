@@ -107,14 +107,25 @@ func (l *list) has(e *Entry) bool { return e.links[l.order].prev != nil || l.fir
 func (l *list) next(e *Entry) *Entry { return e.links[l.order].next }
 
 // push adds e at the end.
-func (l *list) push(e *Entry) {
-	e.links[l.order] = link{prev: l.last}
-	if l.last == nil {
+func (l *list) push(e *Entry) { l.insert(e, func(*Entry) bool { return false }) }
+
+// insert adds e before those at the end that passes holds for.
+func (l *list) insert(e *Entry, passes func(*Entry) bool) {
+	prev, next := l.last, (*Entry)(nil)
+	for prev != nil && passes(prev) {
+		prev, next = prev.links[l.order].prev, prev
+	}
+	e.links[l.order] = link{prev, next}
+	if prev == nil {
 		l.first = e
 	} else {
-		l.last.links[l.order].next = e
+		prev.links[l.order].next = e
 	}
-	l.last = e
+	if next == nil {
+		l.last = e
+	} else {
+		next.links[l.order].prev = e
+	}
 	l.n++
 }
 

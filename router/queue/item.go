@@ -19,6 +19,11 @@ type Item struct {
 	Tokens, Bytes int64
 	// Deadline is when nobody wants the answer any more; zero: never. A request waits no longer than that.
 	Deadline time.Time
+	// Waited is how long it waited before, and WasHeld whether it was held, where it has been placed and comes back because
+	// that came to nothing: what its Pass says. It waits no longer in all than one that comes once, takes the place among
+	// the others that it would have by now, and one that was held is not refused for its tier.
+	Waited  time.Duration
+	WasHeld bool
 	// Try places the request. It must not block, and must not call Enter or Close of the gate; all else it may. Nil: it has
 	// been placed. An error for which Options.Waits is true: there is no room yet. Any other error ends it.
 	Try func(now time.Time) error
@@ -30,14 +35,14 @@ const mostTokens = 1 << 40
 // cost is it's tokens, within reason.
 func cost(it *Item) int64 { return min(max(it.Tokens, 1), mostTokens) }
 
-// newEntry is it, about to wait from now on.
+// newEntry is it, about to wait from now on; held: as there is no worker.
 func newEntry(it *Item, held bool, l *Limits, now time.Time) *Entry {
 	e := &Entry{
-		Item: it, Held: held, Since: now, called: make(chan struct{}, 1),
+		Item: it, Held: held || it.WasHeld, Since: now.Add(-max(it.Waited, 0)), called: make(chan struct{}, 1),
 		tokens: cost(it), bytes: max(it.Bytes, 0),
 	}
 	e.most = l.MaxHold
-	if !held {
+	if !e.Held {
 		e.most = it.Tier.MaxQueue
 		if e.most <= 0 {
 			e.most = l.MaxQueue

@@ -105,11 +105,12 @@ func (m *model) newcomer(it *Item) (pass *Pass, e *Entry, err error) {
 			verdict = admission.Hold
 		}
 	}
-	if verdict == admission.Refuse {
+	if verdict == admission.Refuse && !it.WasHeld {
 		return nil, nil, m.refuse(it, l.Percent(bands), bands.AdmitPercent, now)
 	}
-	joins = newEntry(it, verdict == admission.Hold, m.gate.limits.Load(), now)
-	if err := m.join(joins, seen, first); err != nil {
+	holding := verdict == admission.Hold
+	joins = newEntry(it, holding, m.gate.limits.Load(), now)
+	if err := m.join(joins, holding, seen, first, now); err != nil {
 		return nil, nil, err
 	}
 	return nil, joins, nil
@@ -148,7 +149,7 @@ func (m *model) direct(it *Item, now time.Time) *Pass {
 	m.sum.Dispatched++
 	m.q.Workers(now)
 	m.mu.Unlock()
-	return &Pass{model: m, estimate: cost(it), since: now}
+	return &Pass{Waited: max(it.Waited, 0), Held: it.WasHeld, model: m, estimate: cost(it), since: now}
 }
 
 func (m *model) refuse(it *Item, percent float64, limit int, now time.Time) error {
@@ -161,29 +162,29 @@ func (m *model) refuse(it *Item, percent float64, limit int, now time.Time) erro
 		RetryAfter: m.q.Retry(it, false, now)}
 }
 
-// join lets e wait, where the limits allow that. Then whoever is first by now must try where there was a wake since the
-// levels were looked at, which is when there had been seen wakes; or where the levels have room.
-func (m *model) join(e *Entry, seen uint64, room bool) error {
+// join lets e wait, where the limits allow that; holding: as there is no worker. Then whoever is first by now must try where
+// there was a wake since the levels were looked at, which is when there had been seen wakes; or where the levels have room.
+func (m *model) join(e *Entry, holding bool, seen uint64, room bool, now time.Time) error {
 	m.mu.Lock()
 	if err := m.over; err != nil { // since it has come
 		m.sum.Refused++
 		m.mu.Unlock()
 		return err
 	}
-	if !e.Held {
-		m.q.Workers(e.Since)
+	if !holding {
+		m.q.Workers(now)
 	}
-	displaced, err := m.q.Push(e, m.gate.limits.Load(), e.Since)
+	displaced, err := m.q.Push(e, m.gate.limits.Load(), now)
 	for _, d := range displaced {
 		m.sum.Refused++
-		m.gone(d, e.Since)
+		m.gone(d, now)
 		d.look()
 	}
 	begins := false
 	if err == nil {
-		begins = e.Held && m.q.Hold(e.Since)
+		begins = holding && m.q.Hold(now)
 		if room || m.wakes != seen {
-			m.call(e.Since)
+			m.call(now)
 		}
 	} else {
 		m.sum.Refused++

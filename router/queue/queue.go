@@ -170,7 +170,7 @@ func (q *Queue) add(e *Entry) {
 		q.classes = slices.Insert(q.classes, at, c)
 	}
 	c.push(e)
-	q.arrivals.push(e)
+	q.arrivals.insert(e, e.before)
 	u := q.usage(e.Held)
 	u.requests++
 	u.bytes += e.bytes

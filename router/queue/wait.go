@@ -16,7 +16,7 @@ func (m *model) wait(ctx context.Context, e *Entry) (pass *Pass, err error) {
 			m.broken(e)
 		}
 	}()
-	timer := m.gate.options.Clock.NewTimer(e.Expires.Sub(e.Since))
+	timer := m.gate.options.Clock.NewTimer(e.Expires.Sub(m.gate.now()))
 	defer timer.Stop()
 	for {
 		select {
