@@ -335,10 +335,29 @@ const (
 	WhenBusyRefuse WhenBusy = "Refuse"
 )
 
-// Admission says from which use of the KV cache on, as the mean of a model's workers, requests wait or are refused.
+// Admission says from which use of the KV cache on, as the mean of a model's workers, requests wait or are refused, and from
+// which on the figures of a model say that it fills.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.watchPercent) || !has(self.scaleOutPercent) || self.watchPercent < self.scaleOutPercent",message="admission.watchPercent must be less than admission.scaleOutPercent"
+// +kubebuilder:validation:XValidation:rule="!has(self.watchPercent) || self.watchPercent < self.admitPercent",message="admission.watchPercent must be less than admission.admitPercent"
+// +kubebuilder:validation:XValidation:rule="!has(self.scaleOutPercent) || self.scaleOutPercent < self.admitPercent",message="admission.scaleOutPercent must be less than admission.admitPercent"
 // +kubebuilder:validation:XValidation:rule="self.admitPercent <= self.refusePercent",message="admission.admitPercent must be less than or equal to admission.refusePercent"
 type Admission struct {
+	// watchPercent is where a model's band becomes Watch: all requests enter, and people look. Where it is absent it is 75,
+	// or scaleOutPercent if that is less.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	WatchPercent int32 `json:"watchPercent,omitempty"`
+
+	// scaleOutPercent is where a model's band becomes ScaleOut: all requests enter, and more workers would help. It tells of
+	// it and adds none: an autoscaler goes by the model's own spec.scaling. Where it is absent it is 80, or watchPercent if
+	// that is more, or admitPercent if that is less.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	ScaleOutPercent int32 `json:"scaleOutPercent,omitempty"`
+
 	// admitPercent is where each tier's whenBusy begins to count.
 	// +optional
 	// +kubebuilder:default=90

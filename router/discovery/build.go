@@ -176,14 +176,26 @@ func settings(r *v1alpha1.InferenceRouter) Settings {
 	s.Isolate = r.Spec.Auth.TenantCache == v1alpha1.TenantCacheIsolated
 	tiers(&s, r)
 	a := &s.Admission
-	override(&a.AdmitPercent, r.Spec.Admission.AdmitPercent, 1)
-	override(&a.RefusePercent, r.Spec.Admission.RefusePercent, 1)
+	bands(a, r.Spec.Admission)
 	a.MaxQueued = int(deref(r.Spec.Queue.MaxRequests, int32(a.MaxQueued)))
 	a.MaxHeld = int(deref(r.Spec.Hold.MaxRequests, int32(a.MaxHeld)))
 	a.MaxHold = time.Duration(deref(r.Spec.Hold.MaxSeconds, int32(a.MaxHold/time.Second))) * time.Second
 	override(&s.FirstByte, r.Spec.Timeouts.FirstByteSeconds, time.Second)
 	override(&s.Idle, r.Spec.Timeouts.IdleSeconds, time.Second)
 	return s
+}
+
+// bands reads the levels. One that is absent has its default, as near to it as those that are there allow.
+func bands(a *Admission, spec v1alpha1.Admission) {
+	override(&a.AdmitPercent, spec.AdmitPercent, 1)
+	override(&a.RefusePercent, spec.RefusePercent, 1)
+	override(&a.WatchPercent, spec.WatchPercent, 1)
+	override(&a.ScaleOutPercent, spec.ScaleOutPercent, 1)
+	if spec.ScaleOutPercent == 0 {
+		a.ScaleOutPercent = max(a.ScaleOutPercent, int(spec.WatchPercent))
+	}
+	a.ScaleOutPercent = min(a.ScaleOutPercent, a.AdmitPercent)
+	a.WatchPercent = min(a.WatchPercent, a.ScaleOutPercent)
 }
 
 // tiers reads the tiers. Requests that name none have the one with the least priority unless another is named.

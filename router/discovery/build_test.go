@@ -298,7 +298,7 @@ var means = map[string]struct {
 				Placement: v1alpha1.Placement{Policy: v1alpha1.PlacementConsistentHash},
 				Resume:    v1alpha1.ResumeDisabled,
 				Auth:      v1alpha1.Auth{Mode: v1alpha1.AuthTrustedHeaders, TenantCache: v1alpha1.TenantCacheIsolated},
-				Admission: v1alpha1.Admission{AdmitPercent: 50, RefusePercent: 60},
+				Admission: v1alpha1.Admission{WatchPercent: 30, ScaleOutPercent: 40, AdmitPercent: 50, RefusePercent: 60},
 				Queue:     v1alpha1.Queue{MaxRequests: new(int32(5))},
 				Hold:      v1alpha1.Hold{MaxRequests: new(int32(6)), MaxSeconds: new(int32(9))},
 			}}
@@ -309,7 +309,7 @@ var means = map[string]struct {
 				Heartbeat:    Heartbeat{200 * time.Millisecond, 100 * time.Millisecond, 5, 4},
 				VirtualNodes: 40, MaxLoadPercent: 200, Policy: "ConsistentHash", TrustHeaders: true, Isolate: true,
 				Tiers: DefaultSettings().Tiers, DefaultTier: "default",
-				Admission: Admission{AdmitPercent: 50, RefusePercent: 60, MaxQueued: 5, MaxHeld: 6, MaxHold: 9 * time.Second},
+				Admission: Admission{WatchPercent: 30, ScaleOutPercent: 40, AdmitPercent: 50, RefusePercent: 60, MaxQueued: 5, MaxHeld: 6, MaxHold: 9 * time.Second},
 				FirstByte: 7 * time.Second, Idle: 8 * time.Second,
 			}
 		},
@@ -402,5 +402,25 @@ func TestBuildChangesNoObject(t *testing.T) {
 				t.Errorf("objects were changed; the base is %+v", again)
 			}
 		})
+	}
+}
+
+func TestBandsThatAreAbsentKeepTheirOrder(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec v1alpha1.Admission
+		want [4]int
+	}{
+		"none is there":                     {v1alpha1.Admission{}, [4]int{75, 80, 90, 95}},
+		"requests wait early":               {v1alpha1.Admission{AdmitPercent: 50, RefusePercent: 60}, [4]int{50, 50, 50, 60}},
+		"people look late":                  {v1alpha1.Admission{WatchPercent: 85}, [4]int{85, 85, 90, 95}},
+		"more workers would help early":     {v1alpha1.Admission{ScaleOutPercent: 60}, [4]int{60, 60, 90, 95}},
+		"people look and all else is early": {v1alpha1.Admission{WatchPercent: 20, AdmitPercent: 50, RefusePercent: 60}, [4]int{20, 50, 50, 60}},
+		"all are there": {v1alpha1.Admission{WatchPercent: 10, ScaleOutPercent: 20, AdmitPercent: 30, RefusePercent: 40},
+			[4]int{10, 20, 30, 40}},
+	} {
+		a := settings(&v1alpha1.InferenceRouter{Spec: v1alpha1.InferenceRouterSpec{Admission: c.spec}}).Admission
+		if got := [4]int{a.WatchPercent, a.ScaleOutPercent, a.AdmitPercent, a.RefusePercent}; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

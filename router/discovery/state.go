@@ -74,8 +74,8 @@ type Tier struct {
 
 // Admission says when requests wait, and how many may.
 type Admission struct {
-	// AdmitPercent and RefusePercent are uses of the KV cache.
-	AdmitPercent, RefusePercent int
+	// These are uses of the KV cache, none below the one before it.
+	WatchPercent, ScaleOutPercent, AdmitPercent, RefusePercent int
 	// MaxQueued may wait for room, MaxHeld for any worker, MaxHold long: of each model.
 	MaxQueued, MaxHeld int
 	MaxHold            time.Duration
@@ -99,9 +99,10 @@ func DefaultSettings() Settings {
 		Resume:         true,
 		Tiers:          []Tier{{Name: defaultTier, WhenBusy: string(v1alpha1.WhenBusyQueue), MaxQueue: 30 * time.Second}},
 		DefaultTier:    defaultTier,
-		Admission:      Admission{AdmitPercent: 90, RefusePercent: 95, MaxQueued: 1000, MaxHeld: 1000, MaxHold: 570 * time.Second},
-		FirstByte:      120 * time.Second,
-		Idle:           60 * time.Second,
+		Admission: Admission{WatchPercent: 75, ScaleOutPercent: 80, AdmitPercent: 90, RefusePercent: 95,
+			MaxQueued: 1000, MaxHeld: 1000, MaxHold: 570 * time.Second},
+		FirstByte: 120 * time.Second,
+		Idle:      60 * time.Second,
 	}
 }
 

@@ -36,6 +36,7 @@ type Set struct {
 	QueueWait       *prometheus.HistogramVec // …_queue_wait_seconds{model}
 	Queued          *prometheus.GaugeVec     // …_requests_queued{model}
 	Held            *prometheus.GaugeVec     // …_requests_held{model}
+	Band            *prometheus.GaugeVec     // …_admission_band{model}
 	ExpectedCached  *prometheus.CounterVec   // …_expected_cached_prompt_tokens_total{model}
 	RingVersion     *prometheus.GaugeVec     // …_ring_version{model}
 	RingMembers     *prometheus.GaugeVec     // …_ring_members{model}
@@ -77,6 +78,7 @@ func New() *Set {
 		[]float64{.0001, .001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640})
 	s.Queued = s.gauge(prefix+"requests_queued", "Requests that wait for room.", "model")
 	s.Held = s.gauge(prefix+"requests_held", "Requests that wait for any worker.", "model")
+	s.Band = s.gauge(prefix+"admission_band", "How full the model is: 0 Open, 1 Watch, 2 ScaleOut, 3 Admit, 4 Full.", "model")
 	s.ExpectedCached = s.counter(prefix+"expected_cached_prompt_tokens_total",
 		"Tokens of prompts that the chosen workers were thought to have cached; cached_prompt_tokens_total is what they had.", "model")
 	s.RingVersion = s.gauge(prefix+"ring_version", "The upper 48 bits of the ring's version: equal on routers with equal rings.", "model")

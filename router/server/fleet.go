@@ -146,9 +146,8 @@ func (f *fleet) configure(s discovery.Settings) {
 	for _, t := range s.Tiers {
 		tiers[t.Name] = admission.Tier{Name: t.Name, Priority: t.Priority, WhenBusy: admission.WhenBusy(t.WhenBusy), MaxQueue: t.MaxQueue}
 	}
-	bands := admission.DefaultBands()
-	bands.AdmitPercent, bands.RefusePercent = s.Admission.AdmitPercent, s.Admission.RefusePercent
-	bands.WatchPercent, bands.ScaleOutPercent = min(bands.WatchPercent, bands.AdmitPercent), min(bands.ScaleOutPercent, bands.AdmitPercent)
+	bands := admission.Bands{WatchPercent: s.Admission.WatchPercent, ScaleOutPercent: s.Admission.ScaleOutPercent,
+		AdmitPercent: s.Admission.AdmitPercent, RefusePercent: s.Admission.RefusePercent}
 	f.tiers.Store(&tiers)
 	f.bands.Store(&bands)
 	f.resume.Store(s.Resume)

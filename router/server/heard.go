@@ -284,6 +284,7 @@ func (b *bell) ring() {
 // figures brings those up to date that are looked at only when somebody asks.
 func (f *fleet) figures() {
 	f.set.Kept.Set(float64(f.calls.Kept()))
+	bands := *f.bands.Load()
 	odd := map[string]int{}
 	for _, w := range f.table.Workers() {
 		if w.Anomaly != "" {
@@ -296,6 +297,7 @@ func (f *fleet) figures() {
 		s := f.gate.Stats(uid)
 		f.set.Queued.WithLabelValues(name).Set(float64(s.Queued))
 		f.set.Held.WithLabelValues(name).Set(float64(s.Held))
+		f.set.Band.WithLabelValues(name).Set(float64(bands.Band(f.levels(uid).Percent(bands))))
 		f.set.Anomalous.WithLabelValues(name).Set(float64(odd[uid]))
 	}
 }

@@ -94,6 +94,7 @@ type fakeWorker struct {
 	calls []*workerv1.GenerateRequest
 	embed func(*workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	fails func() error // nil: never
+	load  *workerv1.Load
 	stop  func()       // ends the process
 }
 
@@ -101,8 +102,11 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 	tick := time.NewTicker(time.Duration(r.GetIntervalMilliseconds()) * time.Millisecond)
 	defer tick.Stop()
 	for n := uint64(1); ; n++ {
+		w.mu.Lock()
+		load := w.load
+		w.mu.Unlock()
 		if err := s.Send(&workerv1.Report{InstanceId: w.name + "-a", Model: "m", ModelUid: "uid-m", Revision: "r1", PodName: w.name,
-			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true}); err != nil {
+			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true, Load: load}); err != nil {
 			return err
 		}
 		select {

@@ -155,6 +155,20 @@ func TestInferenceRouterRules(t *testing.T) {
 		"admission above refusal": {func(r *v1alpha1.InferenceRouter) {
 			r.Spec.Admission = v1alpha1.Admission{AdmitPercent: 96, RefusePercent: 95}
 		}, "admission.admitPercent must be less than or equal to admission.refusePercent"},
+		"all bands in their order": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Admission = v1alpha1.Admission{WatchPercent: 60, ScaleOutPercent: 61, AdmitPercent: 62, RefusePercent: 63}
+		}, ""},
+		"admission below where people would look by default": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Admission = v1alpha1.Admission{AdmitPercent: 50, RefusePercent: 50}
+		}, ""},
+		"looking only where more workers would help": {func(r *v1alpha1.InferenceRouter) {
+			r.Spec.Admission.WatchPercent, r.Spec.Admission.ScaleOutPercent = 80, 80
+		}, "admission.watchPercent must be less than admission.scaleOutPercent"},
+		"looking only where requests wait": {func(r *v1alpha1.InferenceRouter) { r.Spec.Admission.WatchPercent = 90 },
+			"admission.watchPercent must be less than admission.admitPercent"},
+		"more workers only where requests wait": {func(r *v1alpha1.InferenceRouter) { r.Spec.Admission.ScaleOutPercent = 90 },
+			"admission.scaleOutPercent must be less than admission.admitPercent"},
+		"a band above all":           {func(r *v1alpha1.InferenceRouter) { r.Spec.Admission.WatchPercent = 101 }, "less than or equal to 100"},
 		"a policy that is not there": {func(r *v1alpha1.InferenceRouter) { r.Spec.Placement.Policy = "Best" }, "Unsupported value"},
 		"a load below the mean":      {func(r *v1alpha1.InferenceRouter) { r.Spec.Ring.MaxLoadPercent = 90 }, "greater than or equal to 100"},
 		"a collector without a scheme": {func(r *v1alpha1.InferenceRouter) {

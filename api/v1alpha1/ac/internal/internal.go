@@ -67,6 +67,12 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 95
+    - name: scaleOutPercent
+      type:
+        scalar: numeric
+    - name: watchPercent
+      type:
+        scalar: numeric
 - name: com.github.ringfleet.ringfleet.api.v1alpha1.Auth
   map:
     fields:

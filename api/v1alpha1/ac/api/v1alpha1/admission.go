@@ -5,8 +5,16 @@ package v1alpha1
 // AdmissionApplyConfiguration represents a declarative configuration of the Admission type for use
 // with apply.
 //
-// Admission says from which use of the KV cache on, as the mean of a model's workers, requests wait or are refused.
+// Admission says from which use of the KV cache on, as the mean of a model's workers, requests wait or are refused, and from
+// which on the figures of a model say that it fills.
 type AdmissionApplyConfiguration struct {
+	// watchPercent is where a model's band becomes Watch: all requests enter, and people look. Where it is absent it is 75,
+	// or scaleOutPercent if that is less.
+	WatchPercent *int32 `json:"watchPercent,omitempty"`
+	// scaleOutPercent is where a model's band becomes ScaleOut: all requests enter, and more workers would help. It tells of
+	// it and adds none: an autoscaler goes by the model's own spec.scaling. Where it is absent it is 80, or watchPercent if
+	// that is more, or admitPercent if that is less.
+	ScaleOutPercent *int32 `json:"scaleOutPercent,omitempty"`
 	// admitPercent is where each tier's whenBusy begins to count.
 	AdmitPercent *int32 `json:"admitPercent,omitempty"`
 	// refusePercent is where nobody enters any more: tiers that would enter wait, and those that would wait do.
@@ -17,6 +25,22 @@ type AdmissionApplyConfiguration struct {
 // apply.
 func Admission() *AdmissionApplyConfiguration {
 	return &AdmissionApplyConfiguration{}
+}
+
+// WithWatchPercent sets the WatchPercent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the WatchPercent field is set to the value of the last call.
+func (b *AdmissionApplyConfiguration) WithWatchPercent(value int32) *AdmissionApplyConfiguration {
+	b.WatchPercent = &value
+	return b
+}
+
+// WithScaleOutPercent sets the ScaleOutPercent field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ScaleOutPercent field is set to the value of the last call.
+func (b *AdmissionApplyConfiguration) WithScaleOutPercent(value int32) *AdmissionApplyConfiguration {
+	b.ScaleOutPercent = &value
+	return b
 }
 
 // WithAdmitPercent sets the AdmitPercent field in the declarative configuration to the given value
