@@ -105,7 +105,7 @@ func routerContainer(router *v1alpha1.InferenceRouter, s Settings) *coreac.Conta
 		WithResources(coreac.ResourceRequirements().
 			WithRequests(corev1.ResourceList{
 				corev1.ResourceCPU:    resource.MustParse("100m"),
-				corev1.ResourceMemory: resource.MustParse("64Mi"),
+				corev1.ResourceMemory: resource.MustParse("128Mi"),
 			}).
 			WithLimits(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")})).
 		WithTerminationMessagePolicy(corev1.TerminationMessageFallbackToLogsOnError).
