@@ -12,8 +12,8 @@ const (
 	// heapRoom is how many bytes the heap may grow by between two collections, at least. What a router keeps is a few MiB,
 	// and Go by default collects when the heap has doubled: with a thousand requests a second that is several times a second.
 	heapRoom = 32 << 20
-	// Go's own percentage, and the greatest one: a heap that has just been made tells little.
-	usualPercent, mostPercent = 100, 1600
+	// Go's own percentage, and the greatest one: Go collects no heap of less than 4 MiB, and takes that by the percentage too.
+	usualPercent, mostPercent = 100, 100 * heapRoom / (4 << 20)
 )
 
 // collectPercent is the percentage of live bytes by which a heap should grow until it is collected. A small heap gets its
@@ -23,6 +23,16 @@ func collectPercent(live uint64) int {
 		return max(int(heapRoom*100/live), usualPercent)
 	}
 	return mostPercent
+}
+
+// live is what the last collection found in use, of all that Go takes the percentage of.
+func live() (bytes uint64) {
+	samples := [...]metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	metrics.Read(samples[:])
+	for _, s := range samples {
+		bytes += s.Value.Uint64()
+	}
+	return bytes
 }
 
 // near reports whether a percentage may stay as it is where another one is wanted: to change it stops the process for a
@@ -49,9 +59,7 @@ func (w *heapWatch) judge() {
 	if w.stopped.Load() {
 		return
 	}
-	sample := [1]metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(sample[:])
-	if want := collectPercent(sample[0].Value.Uint64()); !near(w.percent, want) {
+	if want := collectPercent(live()); !near(w.percent, want) {
 		w.percent = want
 		w.set(want)
 	}
