@@ -1,10 +1,13 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -49,6 +52,9 @@ func TestARequestWhoseOnlyWorkerIsLostBeforeItsAnswerWaitsForTheNextOnce(t *test
 			w.change(func() { w.script, w.calls = dying, 0 })
 			got := answerOf(t, l)
 			l.eventually("it waits", func() bool { return len(got) > 0 || l.fleet.gate.Stats("uid-m").Held == 1 })
+			if line := l.fleet.waits("uid-m"); line != "waiting for a worker: stage=loaded" { // its worker is in the ring, and suspect
+				t.Errorf("its client is told %q", line)
+			}
 			w.change(func() { w.script = c.then })
 			h.pass(func() { h.restart(w, false) })
 			h.pass(nothing)
@@ -61,6 +67,69 @@ func TestARequestWhoseOnlyWorkerIsLostBeforeItsAnswerWaitsForTheNextOnce(t *test
 			}
 			h.pass(nothing)
 			h.pass(nothing)
+		})
+	}
+}
+
+// TestARequestTakesTwoWorkersAlongAtMostHoweverOftenItWaits loses the only worker with a request, and then the first of all
+// three that are there when it runs again.
+func TestARequestTakesTwoWorkersAlongAtMostHoweverOftenItWaits(t *testing.T) {
+	lost, err := status.New(codes.Unavailable, "gone").WithDetails(&errdetails.ErrorInfo{Reason: workerv1.ReasonEngineLost})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, send := range map[string]func(*listener) string{
+		"an answer": func(l *listener) string { return <-answerOf(t, l) },
+		"embeddings": func(l *listener) string {
+			code, got := l.embeddings(`{"model":"m","input":["a"]}`)
+			return fmt.Sprint(code, got)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHerd(t, 1, 1, 3)
+			l, first := h.routers[0], h.workers["w-0"]
+			var mu sync.Mutex
+			calls, die := 0, make(chan struct{})
+			dies := func() error { // the first call at once, the others together
+				mu.Lock()
+				calls++
+				n := calls
+				mu.Unlock()
+				if n > 1 {
+					<-die
+				}
+				return lost.Err()
+			}
+			count := func() int { mu.Lock(); defer mu.Unlock(); return calls }
+			for _, w := range h.workers {
+				w.change(func() {
+					w.loading = w != first
+					w.embed = dies
+					w.script = func(*workerv1.GenerateRequest, out) error { return dies() }
+				})
+			}
+			h.settle()
+			got := make(chan string, 1)
+			go func() { got <- send(l) }()
+			l.eventually("it waits", func() bool { return len(got) > 0 || l.fleet.gate.Stats("uid-m").Held == 1 })
+			for _, w := range h.workers {
+				w.change(func() { w.loading = false })
+			}
+			h.pass(func() { h.restart(first, false) })
+			for range 3 {
+				h.pass(nothing)
+			}
+			l.eventually("it runs again", func() bool { return len(got) > 0 || count() == 2 })
+			if n := l.fleet.board.View("uid-m").Sound(); n != 3 {
+				t.Errorf("%d workers are there for it", n)
+			}
+			close(die)
+			if answer := <-got; !strings.Contains(answer, "worker_lost") {
+				t.Errorf("got %s", answer)
+			}
+			if n := count(); n != 2 {
+				t.Errorf("%d workers were lost with it", n)
+			}
 		})
 	}
 }

@@ -42,9 +42,9 @@ func (p *progress) left(now time.Time) time.Duration {
 	return max(whole-now.Sub(p.last.at), time.Second)
 }
 
-// waits is the line for clients whose requests wait for the model; empty when there is a worker in the ring.
+// waits is the line for clients whose requests wait for the model; empty when there is a worker that takes them.
 func (w workersState) waits() string {
-	if w.inRing > 0 {
+	if w.sound > 0 {
 		return ""
 	}
 	if w.candidates == 0 {

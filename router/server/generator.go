@@ -19,13 +19,25 @@ type generator struct{ fleet *fleet }
 // Waits is gateway.Generator's.
 func (g *generator) Waits(modelUID string) string { return g.fleet.waits(modelUID) }
 
+// way is what is known of a call from its turns so far.
+type way struct {
+	waited time.Duration
+	held   bool // in any of them
+	lost   int  // workers, at work on it
+	alone  bool // it came back because its only worker was
+	placed bool // in the last turn
+	cached int  // tokens of its prompt, as was thought then
+}
+
 // enter waits until a call may run, and returns its first place.
-func (g *generator) enter(ctx context.Context, c *gateway.Call, q *placement.Request) (*queue.Pass, *placement.Ticket, error) {
+func (g *generator) enter(ctx context.Context, c *gateway.Call, q *placement.Request, w *way) (*queue.Pass, *placement.Ticket, error) {
 	f := g.fleet
+	w.placed = false
 	var first *placement.Ticket
 	item := &queue.Item{
 		RequestID: c.RequestID, Model: c.ModelUID, Tenant: c.Tenant, Tier: (*f.tiers.Load())[c.Tier],
 		Tokens: f.board.Estimate(q), Bytes: int64(q.PromptBytes), Deadline: c.Deadline,
+		Waited: w.waited, WasHeld: w.held,
 		Try: func(now time.Time) (err error) {
 			if q.Chain == nil && c.Chat != nil {
 				q.Chain = chain(c) // not before the request may be placed: at an overload most are not
@@ -38,9 +50,7 @@ func (g *generator) enter(ctx context.Context, c *gateway.Call, q *placement.Req
 	if err != nil {
 		return nil, nil, err
 	}
-	f.count(c.ModelUID, func(name string) {
-		f.set.Entered(name, pass.Waited, float64(first.Decision().Chosen.Cached))
-	})
+	w.waited, w.held, w.placed, w.cached = pass.Waited, pass.Held, true, first.Decision().Chosen.Cached
 	return pass, first, nil
 }
 
@@ -53,9 +63,9 @@ func (g *generator) Generate(ctx context.Context, c *gateway.Call) (gateway.Stre
 	message := question(c.Chat, c.Adapter)
 	message.Priority, message.CacheSalt = c.Priority, c.Salt
 	var s *upstream.Stream
-	pass, err := g.run(ctx, c, &place, func(first *placement.Ticket) (err error) {
+	pass, err := g.run(ctx, c, &place, func(first *placement.Ticket, lost int) (err error) {
 		s, err = g.fleet.calls.Generate(ctx, upstream.Request{
-			Place: place, First: first, Proto: message, FirstByte: c.FirstByte, Idle: c.Idle,
+			Place: place, First: first, Lost: lost, Proto: message, FirstByte: c.FirstByte, Idle: c.Idle,
 			Resume: g.fleet.resume.Load(), Restart: !c.Chat.Stream,
 		})
 		return err
@@ -72,31 +82,40 @@ const mostTurns = 3
 // run waits for a call's turn and makes it. Where nobody took it, because the workers refused or were lost before anybody
 // did any work, and the others have no room, or there are none that might take it, it waits for its turn again. So it does,
 // once, where the only worker was lost at work on it and nothing was answered: with others it would have been tried there.
-func (g *generator) run(ctx context.Context, c *gateway.Call, q *placement.Request, call func(*placement.Ticket) error) (*queue.Pass, error) {
-	lost := false
-	var on *upstream.Error
+// All turns together wait no longer than one may, and lose no more workers. Call is told how many were lost.
+func (g *generator) run(ctx context.Context, c *gateway.Call, q *placement.Request, call func(first *placement.Ticket, lost int) error) (*queue.Pass, error) {
+	w := way{}
 	for turn := 1; ; turn++ {
-		pass, err := g.turn(ctx, c, q, call)
-		if err == nil || turn == mostTurns {
+		pass, err := g.turn(ctx, c, q, &w, call)
+		if err == nil || turn == mostTurns || !g.again(c, &w, err) {
+			if w.placed {
+				g.fleet.count(c.ModelUID, func(name string) { g.fleet.set.Entered(name, w.waited, float64(w.cached)) })
+			}
 			return pass, err
-		}
-		nobody := g.fleet.board.View(c.ModelUID).Sound() == 0
-		switch {
-		case errors.Is(err, placement.ErrNoWorker):
-		case errors.As(err, &on) && on.Alone && !lost:
-			lost = true
-		default:
-			nobody = false
-		}
-		if !nobody && !errors.Is(err, placement.ErrNoRoom) {
-			return nil, err
 		}
 	}
 }
 
+// again reports whether a call whose turn ended with err waits for its turn again.
+func (g *generator) again(c *gateway.Call, w *way, err error) bool {
+	var on *upstream.Error
+	if errors.As(err, &on) {
+		w.lost = on.Lost
+	}
+	nobody := g.fleet.board.View(c.ModelUID).Sound() == 0
+	switch {
+	case errors.Is(err, placement.ErrNoWorker):
+	case on != nil && on.Alone && !w.alone:
+		w.alone = true
+	default:
+		nobody = false
+	}
+	return nobody || errors.Is(err, placement.ErrNoRoom)
+}
+
 // turn waits for a call's turn and makes it. Whatever comes of it, a panic too, its place is given back unless it runs.
-func (g *generator) turn(ctx context.Context, c *gateway.Call, q *placement.Request, call func(*placement.Ticket) error) (*queue.Pass, error) {
-	pass, first, err := g.enter(ctx, c, q)
+func (g *generator) turn(ctx context.Context, c *gateway.Call, q *placement.Request, w *way, call func(*placement.Ticket, int) error) (*queue.Pass, error) {
+	pass, first, err := g.enter(ctx, c, q, w)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +126,7 @@ func (g *generator) turn(ctx context.Context, c *gateway.Call, q *placement.Requ
 			pass.Done(unknown)
 		}
 	}()
-	if err := call(first); err != nil {
+	if err := call(first, w.lost); err != nil {
 		return nil, err
 	}
 	runs = true
@@ -133,8 +152,10 @@ func (g *generator) Embed(ctx context.Context, c *gateway.Call) (*gateway.Embedd
 		place.PromptTokens += uint32(len(in.Tokens))
 	}
 	var got *upstream.Embeddings
-	pass, err := g.run(ctx, c, &place, func(first *placement.Ticket) (err error) {
-		got, err = g.fleet.calls.Embed(ctx, upstream.EmbedRequest{Place: place, First: first, Limit: c.FirstByte, Inputs: inputs(c.Embedding)})
+	pass, err := g.run(ctx, c, &place, func(first *placement.Ticket, lost int) (err error) {
+		got, err = g.fleet.calls.Embed(ctx, upstream.EmbedRequest{
+			Place: place, First: first, Lost: lost, Limit: c.FirstByte, Inputs: inputs(c.Embedding),
+		})
 		return err
 	})
 	if err != nil {

@@ -2,6 +2,8 @@ package server
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +44,7 @@ func TestWhyNobodyTookARequest(t *testing.T) {
 		"one is on its way": {workersState{candidates: 1, stage: workerv1.Stage_STAGE_FETCHING, percent: new(uint32(40)), left: 1500 * time.Millisecond}, gateway.Loading,
 			"None of the model's 1 workers takes requests yet; the furthest is fetching the weights, 40 % done, some 2 s left.",
 			"waiting for a worker: stage=fetching percent=40 eta=2s"},
-		"somebody serves": {workersState{inRing: 1, candidates: 1, stage: workerv1.Stage_STAGE_LOADED}, gateway.Loading,
+		"somebody serves": {workersState{sound: 1, candidates: 1, stage: workerv1.Stage_STAGE_LOADED}, gateway.Loading,
 			"None of the model's 1 workers takes requests yet; the furthest is about to be admitted.", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,5 +107,32 @@ func TestTheTimeThatAStageNeedsIsThatOfItsSpeed(t *testing.T) {
 	hear(at(40, workerv1.Stage_STAGE_LOADING, 0))
 	if left := p.left(t0.Add(40 * time.Second)); left != 0 {
 		t.Errorf("a stage that has just begun needs %s", left)
+	}
+}
+
+func TestARequestThatTakesSeveralTurnsIsCountedOnceWithAllThatItWaited(t *testing.T) {
+	r := start(t, func(*Options) {})
+	r.ready()
+	g, c := &generator{r.fleet}, &gateway.Call{RequestID: "q", ModelUID: "uid-m"}
+	q := placement.Request{ModelUID: "uid-m", RequestID: "q", Key: []byte("k")}
+	w := way{waited: time.Hour, held: true}
+	first, err := g.turn(t.Context(), c, &q, &w, func(*placement.Ticket, int) error { return placement.ErrNoRoom })
+	if !errors.Is(err, placement.ErrNoRoom) || w.waited != time.Hour || !w.held {
+		t.Fatalf("%v, %v, remembered are %+v", first, err, w)
+	}
+	var told []int
+	pass, err := g.run(t.Context(), c, &q, func(ticket *placement.Ticket, lost int) error {
+		if told = append(told, lost); len(told) == 1 {
+			return errors.Join(placement.ErrNoRoom, &upstream.Error{Kind: upstream.ErrLost, Lost: 1})
+		}
+		ticket.Ended(placement.Result{}, time.Now())
+		return nil
+	})
+	if err != nil || !slices.Equal(told, []int{0, 1}) {
+		t.Fatalf("%v, told of %v losses", err, told)
+	}
+	pass.Done(unknown)
+	if _, figures := r.get(2, "/metrics"); !strings.Contains(figures, `ringfleet_router_queue_wait_seconds_count{model="m"} 1`) {
+		t.Errorf("counted otherwise: %s", figures)
 	}
 }

@@ -219,9 +219,7 @@ type keptState struct {
 
 // look is state without memory.
 func (f *fleet) look(modelUID string, now time.Time) (s workersState) {
-	if v := f.board.View(modelUID); v != nil {
-		s.inRing = v.InRing()
-	}
+	s.sound = f.board.View(modelUID).Sound()
 	var furthest string
 	for _, w := range f.table.Workers() {
 		if w.ModelUID != modelUID {
@@ -250,7 +248,7 @@ func (f *fleet) look(modelUID string, now time.Time) (s workersState) {
 
 // waits is what requests of a model wait for; empty when a worker takes them.
 func (f *fleet) waits(modelUID string) string {
-	if v := f.board.View(modelUID); v != nil && v.InRing() > 0 {
+	if f.board.View(modelUID).Sound() > 0 {
 		return ""
 	}
 	return f.state(modelUID).waits()

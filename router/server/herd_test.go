@@ -43,6 +43,7 @@ type reporter struct {
 	draining bool
 	loading  bool   // it has not loaded its model
 	script   script // nil: it answers
+	embed    func() error
 	calls    int
 	inside   int                            // calls that have not ended
 	silent   bool                           // nothing comes on any stream
@@ -105,6 +106,17 @@ func (w *reporter) Generate(q *workerv1.GenerateRequest, s out) error {
 	}
 	return send(s, accepted, hello, &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Finish{Finish: &workerv1.Finish{
 		Reason: workerv1.FinishReason_FINISH_REASON_STOP, Usage: &workerv1.Usage{PromptTokens: 4, CompletionTokens: 1}}}})
+}
+
+func (w *reporter) Embed(context.Context, *workerv1.EmbedRequest) (*workerv1.EmbedResponse, error) {
+	w.mu.Lock()
+	embed := w.embed
+	w.calls++
+	w.mu.Unlock()
+	if embed != nil {
+		return nil, embed()
+	}
+	return &workerv1.EmbedResponse{PromptTokens: 3, Vectors: []*workerv1.Vector{{Values: []float32{1}}}}, nil
 }
 
 var (

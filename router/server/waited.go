@@ -56,12 +56,12 @@ func hold(f *gateway.Fault, w workersState, after time.Duration) {
 	f.RetryAfter = max(after, min(w.left, mostRetry))
 }
 
-// workersState is what a model's workers do while none of them is in the ring.
+// workersState is what a model's workers do while none of them takes requests.
 type workersState struct {
-	inRing, candidates, failed int
-	stage                      workerv1.Stage // of the one that is furthest
-	percent                    *uint32
-	left                       time.Duration // until the stage is done; 0: unknown
+	sound, candidates, failed int            // sound ones are in the ring and not suspect
+	stage                     workerv1.Stage // of the one that is furthest
+	percent                   *uint32
+	left                      time.Duration // until the stage is done; 0: unknown
 }
 
 // say tells a client what it waits for.
