@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,6 +24,18 @@ type Figure struct {
 	Holds bool   `json:"holds"`
 
 	bound float64
+}
+
+// MarshalJSON writes a figure; its value is null where nothing was measured, which is NaN.
+func (f Figure) MarshalJSON() ([]byte, error) {
+	type plain Figure
+	if !math.IsNaN(f.Value) {
+		return json.Marshal(plain(f))
+	}
+	return json.Marshal(struct {
+		plain
+		Value *float64 `json:"value"`
+	}{plain: plain(f)})
 }
 
 // AtMost is a figure that must not exceed goal.
@@ -131,6 +144,9 @@ func place(h Head) string {
 }
 
 func short(v float64) string {
+	if math.IsNaN(v) {
+		return "not measured"
+	}
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", v), "0"), ".")
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,5 +62,22 @@ func TestAPictureIsWellFormedAndMarksWhatDoesNotHold(t *testing.T) {
 	}
 	if strings.Count(picture, "#b23a2f") != 1 {
 		t.Errorf("want one red bar:\n%s", picture)
+	}
+}
+
+func TestAFigureThatWasNotMeasuredMissesItsGoal(t *testing.T) {
+	for _, f := range []Figure{AtMost("most", math.NaN(), "s", 1), AtLeast("least", math.NaN(), "s", 1)} {
+		if f.Holds {
+			t.Errorf("%s: nothing was measured, and the goal holds", f.Name)
+		}
+		text, err := json.Marshal(f)
+		if err != nil || !strings.Contains(string(text), `"value":null`) || strings.Count(string(text), "value") != 1 {
+			t.Errorf("%s: %s, %v", f.Name, text, err)
+		}
+	}
+	h := Here("b", "t")
+	all := []Figure{AtMost("most", math.NaN(), "s", 1)}
+	if table, picture := Markdown(h, all), SVG(h, all); !strings.Contains(table, "| not measured |") || strings.Contains(picture, "-") && strings.Contains(picture, `width="-`) {
+		t.Errorf("table %s, picture %s", table, picture)
 	}
 }

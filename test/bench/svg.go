@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"html"
+	"math"
 	"strings"
 )
 
@@ -44,7 +45,7 @@ func row(b *strings.Builder, y int, f Figure, greatest float64) {
 		scale = greatest
 	}
 	at := func(v float64) int {
-		if scale <= 0 {
+		if math.IsNaN(v) || !(scale > 0) {
 			return 0
 		}
 		return int(v / scale * bars)

@@ -37,6 +37,8 @@ type Request struct {
 	// Each, where set, is called with every event that comes, before the next one is read. The client goes away where it says
 	// false.
 	Each func(history.Event) bool
+	// Comment, where set, is called with every comment of the stream.
+	Comment func(string)
 	// Timeout is how long the client waits for the whole answer; 0: a minute. Then it counts as a failure.
 	Timeout time.Duration
 	// Header is sent besides.

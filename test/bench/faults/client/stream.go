@@ -23,6 +23,9 @@ func (c *Client) stream(in io.Reader, q *Request, r *history.Client) error {
 	ended := false
 	for {
 		line, err := lines.ReadBytes('\n')
+		if q.Comment != nil && bytes.HasPrefix(line, []byte(":")) {
+			q.Comment(string(line))
+		}
 		if data, ok := bytes.CutPrefix(bytes.TrimRight(line, "\r\n"), []byte("data: ")); ok {
 			events, bad := read(data, r)
 			if bad != nil {

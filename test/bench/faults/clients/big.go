@@ -27,7 +27,7 @@ func largeHeaders() []trial.Trial {
 		{"10,000 fields", manyFields(10_000)},
 	}
 	return []trial.Trial{{
-		ID: "F75", Says: "heads that are too large", Times: 20, Spec: rig.Spec{Workers: 1},
+		ID: "F75", Says: "heads that are too large", Times: 20, Takes: 3 * time.Second, Spec: rig.Spec{Workers: 1},
 		Run: func(ctx context.Context, r *rig.Rig, times int) (figures []bench.Figure, err error) {
 			r.Foreign()
 			x := r.Routers[0]
@@ -112,7 +112,7 @@ func sized(n int) string {
 // largeBodies is F76.
 func largeBodies() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F76", Says: "bodies at the limit and beyond it, without an end, and compressed", Times: 5, Spec: rig.Spec{Workers: 1},
+		ID: "F76", Says: "bodies at the limit and beyond it, without an end, and compressed", Times: 5, Takes: 9 * time.Second, Spec: rig.Spec{Workers: 1},
 		Run: func(ctx context.Context, r *rig.Rig, times int) (figures []bench.Figure, err error) {
 			r.Foreign()
 			most := int(server.Defaults().MaxBodyBytes)

@@ -33,13 +33,13 @@ func TestAWaveIsThePeakOfThoseThatCameBackOverTheirMean(t *testing.T) {
 		all           []history.Client
 		peak, seconds float64
 	}{
-		"nobody":                {nil, 0, 0},
-		"nobody came back":      {at(0, 0.5), 0, 0},
+		"nobody":                {nil, math.NaN(), 0},
+		"nobody came back":      {at(0, 0.5), math.NaN(), 0},
 		"all came in turn":      {at(0, 1, 2, 3), 1, 3},
 		"all came together":     {at(0, 4, 4.2, 4.4), 4, 4},
 		"the first don't count": {at(0, 0, 0, 0, 1, 2), 1, 2},
 	} {
-		if peak, seconds := wave(c.all); math.Abs(peak-c.peak) > 1e-9 || seconds != c.seconds {
+		if peak, seconds := wave(c.all); math.IsNaN(peak) != math.IsNaN(c.peak) || math.Abs(peak-c.peak) > 1e-9 || seconds != c.seconds {
 			t.Errorf("%s: peak %g in %g s, want %g in %g s", name, peak, seconds, c.peak, c.seconds)
 		}
 	}

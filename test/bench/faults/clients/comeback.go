@@ -3,6 +3,7 @@ package clients
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,7 +19,7 @@ import (
 
 const (
 	// crowd is how many clients ask at one moment, for an answer of a second each; shortQueue is how many may wait.
-	crowd, quickCrowd = 300, 150
+	crowd, quickCrowd = 200, 120
 	shortQueue        = 40
 	// stubborn is when those come back that do not heed Retry-After.
 	stubborn = 500 * time.Millisecond
@@ -33,7 +34,7 @@ func comeBack() []trial.Trial {
 			says = fmt.Sprintf("%d clients ask at one moment and come back each half second, whatever Retry-After says", crowd)
 		}
 		all = append(all, trial.Trial{
-			ID: "F80", Says: says, Times: 2, Most: 4 * time.Minute,
+			ID: "F80", Says: says, Times: 2, Takes: 15 * time.Second, Most: 4 * time.Minute,
 			Spec: rig.Spec{Settings: func(s *discovery.Settings) { s.Admission.MaxQueued = shortQueue }},
 			Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 				if _, err := seated(ctx, r, "worker-0", fewSeats, aSecond); err != nil {
@@ -89,6 +90,7 @@ func crowded(ctx context.Context, r *rig.Rig, n int, obeys bool) []bench.Figure 
 	}
 	peak, seconds := wave(all)
 	figures := []bench.Figure{
+		bench.AtLeast(name+", refused at first", float64(len(all)-answered), "", 1),
 		bench.AtLeast(name+", answered in the end", 100*float64(answered)/float64(n), "%", 100),
 		bench.Plain(name+", requests until then", float64(len(all))/float64(n), "each"),
 		bench.Plain(name+", time until the last came back", seconds, "s"),
@@ -100,10 +102,10 @@ func crowded(ctx context.Context, r *rig.Rig, n int, obeys bool) []bench.Figure 
 }
 
 // wave is how many requests came in the worst second over the mean of all seconds, of those that came back, and over how many
-// seconds they came.
+// seconds they came. Where nobody came back the first is NaN.
 func wave(all []history.Client) (peak, seconds float64) {
 	if len(all) == 0 {
-		return 0, 0
+		return math.NaN(), 0
 	}
 	slices.SortFunc(all, func(a, b history.Client) int { return a.Start.Compare(b.Start) })
 	first := all[0].Start.Add(time.Second) // before that nobody was told anything
@@ -117,7 +119,7 @@ func wave(all []history.Client) (peak, seconds float64) {
 		}
 	}
 	if n == 0 {
-		return 0, 0
+		return math.NaN(), 0
 	}
 	most := 0
 	for _, k := range in {

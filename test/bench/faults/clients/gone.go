@@ -30,7 +30,7 @@ const (
 // goneClients is F71.
 func goneClients() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F71", Says: fmt.Sprintf("clients go away, %d at a time, in the queue, before the first byte and in the middle, by FIN and by RST", together), Times: 10,
+		ID: "F71", Says: fmt.Sprintf("clients go away, %d at a time, in the queue, before the first byte and in the middle, by FIN and by RST", together), Times: 5, Takes: 6 * time.Second,
 		Most: 4 * time.Minute,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			r.Foreign()

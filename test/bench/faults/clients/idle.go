@@ -36,7 +36,7 @@ const (
 // than the router.
 func idleStreams() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F70", Says: fmt.Sprintf("%d clients hold streams that are silent, beside %d requests a second", manyStreams, perSecond), Times: 1,
+		ID: "F70", Says: fmt.Sprintf("%d clients hold streams that are silent, beside %d requests a second", manyStreams, perSecond), Times: 1, Takes: 31 * time.Second,
 		Most: 4 * time.Minute,
 		Spec: rig.Spec{MaxConnections: manyStreams + 2000},
 		Run: func(ctx context.Context, r *rig.Rig, _ int) ([]bench.Figure, error) {

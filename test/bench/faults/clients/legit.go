@@ -16,7 +16,7 @@ import (
 // perSecond is how often well-behaved clients ask, and quietTime how long they do so without anything beside them.
 const (
 	perSecond = 50
-	quietTime = 8 * time.Second
+	quietTime = 5 * time.Second
 )
 
 // chat is a request for a scripted answer.

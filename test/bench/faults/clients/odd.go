@@ -41,7 +41,7 @@ func odd() []struct{ name, body, param string } {
 // oddJSON is F77.
 func oddJSON() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F77", Says: "bodies that are no JSON, or none that anybody means", Times: 20, Spec: rig.Spec{Workers: 1},
+		ID: "F77", Says: "bodies that are no JSON, or none that anybody means", Times: 20, Takes: 2 * time.Second, Spec: rig.Spec{Workers: 1},
 		Run: func(ctx context.Context, r *rig.Rig, times int) (figures []bench.Figure, err error) {
 			r.Foreign()
 			for _, o := range odd() {

@@ -26,7 +26,7 @@ const (
 // slowReaders is F72.
 func slowReaders() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F72", Says: fmt.Sprintf("%d clients take a byte a second of answers that come fast and don't end", readers), Times: 1,
+		ID: "F72", Says: fmt.Sprintf("%d clients take a byte a second of answers that come fast and don't end", readers), Times: 1, Takes: 45 * time.Second,
 		Most: 3 * time.Minute, Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: fast}},
 		Run: func(ctx context.Context, r *rig.Rig, _ int) ([]bench.Figure, error) {
 			r.Foreign()
@@ -137,7 +137,7 @@ func atWork(ctx context.Context, r *rig.Rig, ids map[string]bool) (n int, err er
 // slowHeaders is F73.
 func slowHeaders() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F73", Says: fmt.Sprintf("%d connections that send a byte of their head each 10 seconds", loris), Times: 2,
+		ID: "F73", Says: fmt.Sprintf("%d connections that send a byte of their head each 10 seconds", loris), Times: 2, Takes: 22 * time.Second,
 		Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: time.Millisecond}},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			r.Foreign()
@@ -233,7 +233,7 @@ func oneByOne(ctx context.Context, c *conn, text string, most time.Duration) (ti
 // slowBodies is F74.
 func slowBodies() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F74", Says: "bodies that come at a byte a second, that don't come and that end too early", Times: 1,
+		ID: "F74", Says: "bodies that come at a byte a second, that don't come and that end too early", Times: 1, Takes: 32 * time.Second,
 		Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: time.Millisecond}},
 		Run: func(ctx context.Context, r *rig.Rig, _ int) ([]bench.Figure, error) {
 			r.Foreign()

@@ -1,5 +1,6 @@
 // Command cmd does to routers, workers and engines what goes wrong with them, measures what comes of it and checks the history
-// of every fault. It writes bench/out/faults.*, and fails only where a fault can't be measured. It plays routers and engines
+// of every fault. It writes bench/out/faults.*, or faults-partial.* where not
+// all of them were done, and fails only where a fault can't be measured. It plays routers and engines
 // itself, each in a process of its own.
 package main
 
@@ -80,6 +81,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return o.measure(ctx, out)
 }
 
+// file is the name of what is written. A part does not replace what a whole run has written.
+func (o options) file() string {
+	if o.only != "" || o.quick {
+		return "faults-partial"
+	}
+	return "faults"
+}
+
 // measure runs the faults and writes what came of them.
 func (o options) measure(ctx context.Context, out io.Writer) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.most)
@@ -106,7 +115,7 @@ func (o options) measure(ctx context.Context, out io.Writer) (err error) {
 	if len(figures) == 0 {
 		return bad
 	}
-	h := bench.Here("faults", "Faults, and what came of them")
+	h := bench.Here(o.file(), "Faults, and what came of them")
 	h.Machine[tables.Load] = strconv.FormatFloat(load, 'f', 2, 64)
 	bad = errors.Join(bad, bench.WriteWith(filepath.Join(root, "bench", "out"), h, figures))
 	if o.update && bad == nil {

@@ -5,6 +5,7 @@ package life
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -27,10 +28,10 @@ func chat(words int, stream bool) client.Request {
 // well reports whether an answer is whole.
 func well(c *history.Client) bool { return c.Outcome() == history.Completed }
 
-// share is the per cent of the answers that are whole. Without any it is 100.
+// share is the per cent of the answers that are whole; NaN without any.
 func share(all []history.Client) float64 {
 	if len(all) == 0 {
-		return 100
+		return math.NaN()
 	}
 	n := 0
 	for i := range all {

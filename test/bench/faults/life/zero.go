@@ -1,11 +1,9 @@
 package life
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,9 +35,8 @@ const (
 // fromZero is F25.
 func fromZero() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F25", Says: fmt.Sprintf("%d requests for a model without a worker, which is started when the router rings", burst), Times: 3, Most: 4 * time.Minute,
+		ID: "F25", Says: fmt.Sprintf("%d requests for a model without a worker, which is started when the router rings", burst), Times: 2, Takes: 13 * time.Second, Most: 4 * time.Minute,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
-			r.Foreign()
 			var z waking
 			for i := range times {
 				if err := z.one(ctx, r, fmt.Sprintf("worker-%d", i)); err != nil {
@@ -81,7 +78,11 @@ func (z *waking) one(ctx context.Context, r *rig.Rig, pod string) error {
 		})
 	}
 	for i := range comments {
-		group.Go(func() { comments[i] = listen(ctx, r.Routers[0].URL) })
+		group.Go(func() {
+			q := chat(1, true)
+			q.Comment = func(s string) { comments[i] += s }
+			_ = r.Routers[0].Client.Do(ctx, q) // the checker sees what came of it
+		})
 	}
 	defer group.Wait()
 	var held *routerv1.ModelStatus
@@ -124,6 +125,7 @@ func (z *waking) one(ctx context.Context, r *rig.Rig, pod string) error {
 	if err := r.Members(ctx); err != nil {
 		return err
 	}
+	w.Stands(false)
 	w.Kill()
 	return nil
 }
@@ -140,32 +142,6 @@ func model(ctx context.Context, r *rig.Rig) (*routerv1.ModelStatus, error) {
 		}
 	}
 	return nil, errors.New("the router does not know the model")
-}
-
-// listen asks for a stream and returns its comments until the first data.
-func listen(ctx context.Context, url string) string {
-	body := fmt.Sprintf(`{"model":%q,"stream":true,"max_tokens":1,"messages":[{"role":"user","content":"%s%s "}]}`, rig.ModelName, engine.Mark, client.NewID())
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", strings.NewReader(body))
-	if err != nil {
-		return ""
-	}
-	q.Header.Set("Content-Type", "application/json")
-	a, err := http.DefaultClient.Do(q)
-	if err != nil {
-		return ""
-	}
-	defer a.Body.Close() //nolint:errcheck // it was read
-	defer http.DefaultClient.CloseIdleConnections()
-	comments := ""
-	for lines := bufio.NewScanner(a.Body); lines.Scan(); {
-		switch line := lines.Text(); {
-		case strings.HasPrefix(line, ":"):
-			comments += line + "\n"
-		case strings.HasPrefix(line, "data: "):
-			return comments
-		}
-	}
-	return comments
 }
 
 // order takes when requests reached their engine, and how often later ones went before them. Those that came close together
@@ -195,13 +171,19 @@ func (z *waking) order(r *rig.Rig, all []history.Client, ready time.Time) error 
 	return nil
 }
 
-// edges is how often a model goes to one worker and back in F26.
-const edges = 20
+const (
+	// edges is how often a model goes to one worker and back in F26. Each so many of them, it has none for so long as away,
+	// which is more than what a request may take that was on its way.
+	edges = 20
+	each  = 5
+	away  = 1500 * time.Millisecond
+)
 
-// zeroAndOne is F26. Its heartbeats are four times as fast as by default.
+// zeroAndOne is F26. Its heartbeats are four times as fast as by default. A request that reaches the worker a second after its
+// router was told that it goes away breaks a rule.
 func zeroAndOne() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F26", Says: fmt.Sprintf("a model goes from no worker to one and back, %d times, with requests at each edge", edges), Times: 2, Most: 4 * time.Minute,
+		ID: "F26", Says: fmt.Sprintf("a model goes from no worker to one and back, %d times, with requests at each edge", edges), Times: 2, Takes: 18 * time.Second, Most: 4 * time.Minute,
 		Spec: rig.Spec{Workers: 1, Plan: engine.Plan{Between: 10 * time.Millisecond}, Settings: func(s *discovery.Settings) {
 			s.Heartbeat.Interval, s.Heartbeat.Timeout = 250*time.Millisecond, 125*time.Millisecond
 		}},
@@ -211,8 +193,8 @@ func zeroAndOne() []trial.Trial {
 				n = edges / 4
 			}
 			var e edge
-			for range n {
-				if err := e.cycle(ctx, r); err != nil {
+			for i := range n {
+				if err := e.cycle(ctx, r, i%each == 0); err != nil {
 					return nil, err
 				}
 			}
@@ -240,7 +222,7 @@ type edge struct {
 func (e *edge) ask(ctx context.Context, r *rig.Rig) {
 	for _, stream := range []bool{true, false} {
 		e.group.Go(func() {
-			c := r.Routers[0].Client.Do(ctx, chat(20, stream))
+			c := r.Routers[0].Client.Do(ctx, chat(40, stream))
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.all = append(e.all, c)
@@ -249,8 +231,8 @@ func (e *edge) ask(ctx context.Context, r *rig.Rig) {
 }
 
 // cycle takes the worker away, as the manager does when it drains, and brings it back, with requests before, at and after each
-// edge.
-func (e *edge) cycle(ctx context.Context, r *rig.Rig) error {
+// edge. Where it stays away, that lasts.
+func (e *edge) cycle(ctx context.Context, r *rig.Rig, stays bool) error {
 	w := r.Workers[0]
 	going := r.State(w)
 	going.Models[0].Candidates[0].Terminating = true
@@ -259,6 +241,7 @@ func (e *edge) cycle(ctx context.Context, r *rig.Rig) error {
 	if err := r.Tell(ctx, going); err != nil {
 		return err
 	}
+	w.Stands(false)
 	e.ask(ctx, r)
 	err := rig.Until(ctx, 5*time.Millisecond, func(ctx context.Context) error {
 		s, err := r.Routers[0].Worker(ctx, w.Pod)
@@ -275,6 +258,12 @@ func (e *edge) cycle(ctx context.Context, r *rig.Rig) error {
 	}
 	e.ask(ctx, r)
 	e.ask(ctx, r)
+	if stays {
+		if err := pause(ctx, away); err != nil {
+			return err
+		}
+	}
+	w.Stands(true)
 	if err := r.Members(ctx, w); err != nil {
 		return err
 	}

@@ -113,7 +113,7 @@ var errNotQuiet = fmt.Errorf("something is still under way")
 // record is what a router says of itself now.
 func (x *Router) record(ctx context.Context, alone bool) (history.Router, error) {
 	out := history.Router{Name: x.Name, Whole: x.whole, Alone: alone, Outcomes: map[string]float64{},
-		Members: map[string][]string{}, Ring: map[string]uint64{}}
+		Members: map[string][]string{}, Ring: map[string]uint64{}, Owners: map[string]map[string]string{}}
 	f, err := x.Figures(ctx)
 	if err != nil {
 		return out, err
@@ -136,6 +136,9 @@ func (x *Router) record(ctx context.Context, alone bool) (history.Router, error)
 	for _, m := range s.GetModels() {
 		out.Members[m.GetModel()] = []string{}
 		out.Ring[m.GetModel()] = m.GetRingVersion()
+		if m.GetModelUid() == NewModel(ModelName).UID && x.owners != nil {
+			out.Owners[m.GetModel()] = x.owners
+		}
 		for _, w := range m.GetWorkers() {
 			out.OnWorkers += int(w.GetInFlight())
 			if w.GetInRing() {

@@ -167,7 +167,7 @@ func (r *Rig) startRouter(ctx context.Context, x *Router) error {
 // RestartRouter starts a router that has ended anew, at its addresses and with what it was last told.
 func (r *Rig) RestartRouter(ctx context.Context, x *Router) error {
 	x.Kill()
-	x.whole = false
+	x.whole, x.owners = false, nil
 	return r.startRouter(ctx, x)
 }
 

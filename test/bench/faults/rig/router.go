@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -16,8 +17,10 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
+	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
+	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 )
 
 // Router is a router in a process of its own.
@@ -32,6 +35,7 @@ type Router struct {
 	conn   *grpc.ClientConn
 	whole  bool // this is its first process
 	before quiet
+	owners map[string]string // of the rig's own model
 }
 
 // plain asks routers for probes and figures.
@@ -110,6 +114,28 @@ func (r *Router) Worker(ctx context.Context, pod string) (*routerv1.WorkerStatus
 func (r *Router) InRing(ctx context.Context, pod string) (bool, error) {
 	w, err := r.Worker(ctx, pod)
 	return w.GetInRing(), err
+}
+
+// ByKey places requests by their key alone, however many there are.
+func ByKey(s *discovery.Settings) {
+	s.Policy, s.MaxLoadPercent = string(v1alpha1.PlacementConsistentHash), 100_000
+}
+
+// Owners asks it for each of n keys of the rig's model, and returns who answered. What it says last is in the history: it has to be
+// asked once its members no longer change, and place by key.
+func (r *Router) Owners(ctx context.Context, n int) (map[string]string, error) {
+	owner := map[string]string{}
+	all := r.Client.Many(ctx, n, 8, func(i int) client.Request {
+		return client.Request{Model: ModelName, Words: 1, Session: "key-" + strconv.Itoa(i)}
+	})
+	for i := range all {
+		if all[i].Outcome() != history.Completed {
+			return nil, fmt.Errorf("key %d has no answer from %s: %d %s", i, r.Name, all[i].Status, all[i].Code)
+		}
+		owner["key-"+strconv.Itoa(i)] = all[i].Worker
+	}
+	r.owners = owner
+	return owner, nil
 }
 
 // Figures are its metrics, by name.

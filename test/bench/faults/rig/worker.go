@@ -84,31 +84,18 @@ func (w *Worker) Loaded(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w; its log: %s", err, w.Log())
 	}
-	w.stands(true)
+	w.Stands(true)
 	return nil
 }
 
-// Unloaded waits until the worker says that it does not serve, and writes down when it was seen to.
-func (w *Worker) Unloaded(ctx context.Context) error {
-	err := until(ctx, time.Minute, 5*time.Millisecond, func(ctx context.Context) error {
-		if h, err := w.health(ctx); err != nil || h.Loaded {
-			return fmt.Errorf("%s still has its model", w.Pod)
-		}
-		return nil
-	})
-	if err == nil {
-		w.stands(false)
-	}
-	return err
-}
-
-func (w *Worker) stands(serves bool) {
+// Stands writes down that the worker serves from now on, or no longer does.
+func (w *Worker) Stands(serves bool) {
 	w.rig.Log.Stands(history.Standing{Pod: w.Pod, At: time.Now(), Serves: serves})
 }
 
 // Drain asks the worker to end, as the kubelet does: it drains first.
 func (w *Worker) Drain() error {
-	w.stands(false)
+	w.Stands(false)
 	return w.Term()
 }
 
@@ -121,7 +108,7 @@ func (w *Worker) Restart(ctx context.Context) error {
 			return err
 		}
 	}
-	w.stands(false)
+	w.Stands(false)
 	return w.start(ctx)
 }
 
@@ -209,7 +196,7 @@ func (r *Rig) NewWorker(ctx context.Context, p Place) (*Worker, error) {
 		}
 	}
 	w.args = append(w.args, p.Flags...)
-	w.stands(false)
+	w.Stands(false)
 	r.all = append(r.all, w)
 	return w, w.start(ctx)
 }

@@ -15,16 +15,19 @@ func (s *Series) Add(v float64) { *s = append(*s, v) }
 // Took adds a time in seconds.
 func (s *Series) Took(d time.Duration) { s.Add(d.Seconds()) }
 
-// Max is the greatest, Sum the sum; both 0 of none.
+// Max is the greatest; NaN of none, as nothing was measured.
 func (s *Series) Max() float64 {
 	if len(*s) == 0 {
-		return 0
+		return math.NaN()
 	}
 	return slices.Max(*s)
 }
 
-// Sum adds all up.
+// Sum adds all up; NaN of none, as nothing was measured.
 func (s *Series) Sum() float64 {
+	if len(*s) == 0 {
+		return math.NaN()
+	}
 	sum := 0.0
 	for _, v := range *s {
 		sum += v

@@ -26,6 +26,8 @@ type Trial struct {
 	Spec rig.Spec
 	// Times is how often it is done in a whole run; a quick one does it once.
 	Times int
+	// Takes is how long that takes on two quiet cores, about.
+	Takes time.Duration
 	// Most bounds the whole trial; 0 is two minutes.
 	Most time.Duration
 	// Run does it so many times on the rig, and returns what was measured. The names of figures begin with the ID.
@@ -58,6 +60,9 @@ func Run(ctx context.Context, all []Trial, o Options) ([]bench.Figure, error) {
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("there is no fault among %s", strings.Join(o.Only, ", "))
 	}
+	if takes := sum(chosen); !o.Quick {
+		fmt.Fprintf(o.Out, "%d faults, which take about %.1f minutes on two quiet cores\n", len(chosen), takes.Minutes())
+	}
 	for i, t := range chosen {
 		if ctx.Err() != nil {
 			errs = append(errs, fmt.Errorf("%d faults are left undone: %w", len(chosen)-i, context.Cause(ctx)))
@@ -77,6 +82,14 @@ func Run(ctx context.Context, all []Trial, o Options) ([]bench.Figure, error) {
 		figures = append(figures, got...)
 	}
 	return figures, errors.Join(errs...)
+}
+
+// sum is how long trials take.
+func sum(all []Trial) (d time.Duration) {
+	for i := range all {
+		d += all[i].Takes
+	}
+	return d
 }
 
 func wanted(id string, only []string) bool {

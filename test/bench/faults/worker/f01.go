@@ -21,7 +21,7 @@ const firstWord = 300 * time.Millisecond
 func deathBeforeTheFirstByte() []trial.Trial {
 	plan := engine.Plan{First: firstWord, Between: time.Millisecond}
 	return []trial.Trial{{
-		ID: "F01", Says: "kill -9 of a worker that has a request and has sent nothing of its answer", Times: 20, Spec: rig.Spec{Workers: 4, Plan: plan},
+		ID: "F01", Says: "kill -9 of a worker that has a request and has sent nothing of its answer", Times: 10, Takes: 21 * time.Second, Spec: rig.Spec{Workers: 4, Plan: plan},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			d := early{r: r, takes: firstWord + 7*time.Millisecond}
 			all, err := beside(ctx, func(ctx context.Context, stop <-chan struct{}) []history.Client {
@@ -46,7 +46,7 @@ func deathBeforeTheFirstByte() []trial.Trial {
 			}, nil
 		},
 	}, {
-		ID: "F01", Kind: llama.kind, Says: "kill -9 of a worker that computes a prompt" + llama.says, Times: llama.deaths, Most: 4 * time.Minute, Spec: llama.spec,
+		ID: "F01", Kind: llama.kind, Says: "kill -9 of a worker that computes a prompt" + llama.says, Times: llama.deaths, Takes: 30 * time.Second, Most: 4 * time.Minute, Spec: llama.spec,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			m := llama
 			m.words = 8

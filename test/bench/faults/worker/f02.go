@@ -14,7 +14,7 @@ import (
 // deathWithinStreams is F02.
 func deathWithinStreams() (all []trial.Trial) {
 	for _, m := range []mode{scripted, settled, llama} {
-		all = append(all, trial.Trial{ID: "F02", Kind: m.kind, Says: "kill -9 of a worker that streams" + m.says, Times: m.deaths, Most: 6 * time.Minute, Spec: m.spec,
+		all = append(all, trial.Trial{ID: "F02", Kind: m.kind, Says: "kill -9 of a worker that streams" + m.says, Times: m.deaths, Takes: m.takes[0], Most: 6 * time.Minute, Spec: m.spec,
 			Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 				var s streamed
 				for range times {
@@ -32,7 +32,7 @@ func deathWithinStreams() (all []trial.Trial) {
 
 // streamed is what came of streams whose worker was lost.
 type streamed struct {
-	met            float64 // streams on the worker
+	met            trial.Series // streams on the worker
 	cut, others    trial.Series
 	pause, toError trial.Series
 	unsaid, done   trial.Series // of streams that were cut
@@ -55,7 +55,9 @@ func (s *streamed) kill(ctx context.Context, r *rig.Rig, m mode) error {
 		return err
 	}
 	s.out.Took(took)
-	s.asked.Took(still())
+	if last, any := still(); any {
+		s.asked.Took(last)
+	}
 	on, beside, err := ends(ctx, all, w.Pod)
 	if err != nil {
 		return err
@@ -66,7 +68,7 @@ func (s *streamed) kill(ctx context.Context, r *rig.Rig, m mode) error {
 
 // judge takes what came of the streams on the worker, which was lost at a moment, and of the others.
 func (s *streamed) judge(m mode, on, beside []history.Client, lost time.Time) {
-	s.met += float64(len(on))
+	s.met.Add(float64(len(on)))
 	s.cut.Add(float64(m.cut(on)))
 	s.others.Add(float64(m.cut(beside)))
 	s.pause.Took(longest(on))
@@ -85,15 +87,17 @@ func (s *streamed) judge(m mode, on, beside []history.Client, lost time.Time) {
 				done++
 			}
 		}
+		unsaid := 0.0
 		if said != 1 {
-			s.unsaid.Add(1)
+			unsaid = 1
 		}
+		s.unsaid.Add(unsaid)
 		s.done.Add(done)
 	}
 }
 
 func (s *streamed) figures(id string, m mode) []bench.Figure {
-	f := []bench.Figure{bench.Plain(m.name(id, "streams on the lost worker"), s.met, "")}
+	f := []bench.Figure{bench.AtLeast(m.name(id, "streams on the lost worker, least"), s.met.Quantile(0), "", 1)}
 	if m.resumes {
 		f = append(f, bench.AtMost(m.name(id, "of them not whole"), s.cut.Sum(), "", 0),
 			bench.Plain(m.name(id, "longest pause of one that goes on elsewhere, median"), s.pause.Quantile(0.5), "s"),

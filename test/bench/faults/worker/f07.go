@@ -63,7 +63,7 @@ var flaps = []string{"FFSSFFSS", "FFFSFFFSS", "FFFSSFFFSS", "FSFSFSFSFS", "FFFFF
 
 // flapping is F07.
 func flapping() []trial.Trial {
-	return []trial.Trial{{ID: "F07", Says: "heartbeats that fail and come back", Times: 1_000_000, Spec: rig.Spec{},
+	return []trial.Trial{{ID: "F07", Says: "heartbeats that fail and come back", Times: 1_000_000, Takes: 15 * time.Second, Spec: rig.Spec{},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			sequences := max(times, 10_000)
 			wrong := 0

@@ -28,7 +28,7 @@ func badEngines() []trial.Trial {
 // bad is a trial with so many engines that follow a plan.
 func bad(kind, says string, broken int, plan engine.Plan, settings func(*discovery.Settings)) trial.Trial {
 	well := engine.Plan{First: 2 * time.Millisecond}
-	return trial.Trial{ID: "F08", Kind: kind, Says: says, Times: 5, Spec: rig.Spec{Workers: 4, Plan: well, Settings: settings},
+	return trial.Trial{ID: "F08", Kind: kind, Says: says, Times: 3, Takes: 8 * time.Second, Spec: rig.Spec{Workers: 4, Plan: well, Settings: settings},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			lasts := time.Duration(max(times, 3)) * time.Second
 			started := make([]int, broken)
@@ -88,6 +88,7 @@ func bad(kind, says string, broken int, plan engine.Plan, settings func(*discove
 			figures := []bench.Figure{bench.Plain(name("requests of its clients that failed"), float64(failures(all)), "")}
 			if broken > 1 {
 				return append(figures, bench.AtMost(name("workers that are ejected"), float64(ejected), "", 2),
+					bench.AtLeast(name("workers that are ejected, at least"), float64(ejected), "", 2),
 					bench.AtLeast(name("workers in the ring"), float64(inRing), "", 4)), nil
 			}
 			most := 0

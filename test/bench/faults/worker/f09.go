@@ -16,7 +16,7 @@ import (
 
 // notLoaded is F09.
 func notLoaded() []trial.Trial {
-	return []trial.Trial{{ID: "F09", Says: "workers that answer well and have not loaded their model", Spec: rig.Spec{Workers: 2}, Times: 5,
+	return []trial.Trial{{ID: "F09", Says: "workers that answer well and have not loaded their model", Spec: rig.Spec{Workers: 2}, Times: 5, Takes: 6 * time.Second,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			l := newLiar(r, r.Model, "says-no", "")
 			l.says(func(p *workerv1.Report) { p.ModelLoaded = false })
@@ -56,7 +56,7 @@ func notLoaded() []trial.Trial {
 
 // anotherInstance is F10.
 func anotherInstance() []trial.Trial {
-	return []trial.Trial{{ID: "F10", Says: "a worker that restarts at its address, at 50 requests a second", Spec: rig.Spec{Workers: 3, Plan: engine.Plan{First: time.Millisecond}}, Times: 5,
+	return []trial.Trial{{ID: "F10", Says: "a worker that restarts at its address, at 50 requests a second", Spec: rig.Spec{Workers: 3, Plan: engine.Plan{First: time.Millisecond}}, Times: 5, Takes: 14 * time.Second,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			l := newLiar(r, r.Model, "restarts", "")
 			stop, err := l.start()
@@ -146,7 +146,7 @@ func reborn(ctx context.Context, r *rig.Rig, l *liar, n int, stop *func()) (hast
 
 // anotherModel is F11.
 func anotherModel() []trial.Trial {
-	return []trial.Trial{{ID: "F11", Says: "a worker's address that another model's worker has taken", Spec: rig.Spec{Workers: 2}, Times: 10_000, Most: 4 * time.Minute,
+	return []trial.Trial{{ID: "F11", Says: "a worker's address that another model's worker has taken", Spec: rig.Spec{Workers: 2}, Times: 10_000, Takes: 15 * time.Second, Most: 4 * time.Minute,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			other := rig.NewModel("other")
 			stays, err := r.NewWorker(ctx, rig.Place{Pod: "other-0", Model: other, Plan: engine.Plan{Tag: "other"}})

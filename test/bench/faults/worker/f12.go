@@ -18,7 +18,7 @@ const poison = "poisonous"
 // poisonous is F12.
 func poisonous() []trial.Trial {
 	plan := engine.Plan{First: 10 * time.Millisecond, Between: time.Millisecond, Poison: poison}
-	return []trial.Trial{{ID: "F12", Says: "a prompt that kills every worker with its engine, asked again and again", Times: 3, Most: 3 * time.Minute,
+	return []trial.Trial{{ID: "F12", Says: "a prompt that kills every worker with its engine, asked again and again", Times: 1, Takes: 11 * time.Second, Most: 3 * time.Minute,
 		Spec: rig.Spec{Workers: 4, Plan: plan},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			lost, failed, least := trial.Series{}, trial.Series{}, float64(len(r.Workers))

@@ -50,7 +50,7 @@ func quoted(s string) string {
 
 // split is F14.
 func split() []trial.Trial {
-	return []trial.Trial{{ID: "F14", Says: "an engine's stream cut in two at each of its bytes, with CR LF, comments and data of many lines", Times: 20,
+	return []trial.Trial{{ID: "F14", Says: "an engine's stream cut in two at each of its bytes, with CR LF, comments and data of many lines", Times: 20, Takes: 10 * time.Second,
 		Spec: rig.Spec{Workers: 1},
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			want := strings.Join(texts, "")

@@ -22,8 +22,9 @@ type mode struct {
 	free    bool // the text is the model's
 	streams int
 	words   int
-	// deaths and freezes are how often each is done in a whole run.
+	// deaths and freezes are how often each is done in a whole run, and takes how long that lasts.
 	deaths, freezes int
+	takes           [2]time.Duration
 }
 
 // between is the time from one word to the next.
@@ -31,11 +32,11 @@ const between = 20 * time.Millisecond
 
 // The modes: answers go on elsewhere; they don't; and the demo's model in the worker itself, where they do.
 var (
-	scripted = mode{spec: rig.Spec{Workers: 4, Plan: engine.Plan{First: between, Between: between}}, resumes: true, streams: 12, words: 100, deaths: 10, freezes: 3}
-	settled  = mode{kind: "resume off", says: " (resume off)", streams: 12, words: 100, deaths: 5, freezes: 2,
+	scripted = mode{spec: rig.Spec{Workers: 4, Plan: engine.Plan{First: between, Between: between}}, resumes: true, streams: 12, words: 100, deaths: 5, freezes: 2, takes: [2]time.Duration{26 * time.Second, 19 * time.Second}}
+	settled  = mode{kind: "resume off", says: " (resume off)", streams: 12, words: 100, deaths: 3, freezes: 1, takes: [2]time.Duration{17 * time.Second, 10 * time.Second},
 		spec: rig.Spec{Workers: 4, Plan: engine.Plan{First: between, Between: between}, Settings: func(s *discovery.Settings) { s.Resume = false }}}
 	llama = mode{kind: "llama.cpp", says: " (llama.cpp in the worker)", spec: rig.Spec{Workers: 3, Llama: true}, resumes: true, free: true, streams: 6, words: 120,
-		deaths: 3, freezes: 2}
+		deaths: 1, freezes: 1, takes: [2]time.Duration{20 * time.Second, 24 * time.Second}}
 )
 
 // name is a figure's.

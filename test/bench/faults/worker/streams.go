@@ -141,11 +141,12 @@ func awaits(ctx context.Context, x *rig.Router, pod string, in bool) func() (tim
 	}
 }
 
-// asks looks when a router last had to ask another worker, until the result is called: how long that was after now.
-func asks(ctx context.Context, x *rig.Router) func() time.Duration {
+// asks looks when a router last had to ask another worker, until the result is called: how long that was after now, and
+// whether it had to at all.
+func asks(ctx context.Context, x *rig.Router) func() (after time.Duration, any bool) {
 	began, stop, last := time.Now(), make(chan struct{}), make(chan time.Duration, 1)
 	go func() {
-		after, before := time.Duration(0), -1.0
+		after, before := time.Duration(-1), -1.0
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -164,8 +165,9 @@ func asks(ctx context.Context, x *rig.Router) func() time.Duration {
 			}
 		}
 	}()
-	return func() time.Duration {
+	return func() (time.Duration, bool) {
 		close(stop)
-		return <-last
+		after := <-last
+		return after, after >= 0
 	}
 }

@@ -19,7 +19,7 @@ import (
 func Trials() []trial.Trial {
 	var all []trial.Trial
 	for _, of := range []func() []trial.Trial{deathBeforeTheFirstByte, deathWithinStreams, frozenWorker, partition, halfPartition, slowWorker, flapping, badEngines, notLoaded, anotherInstance,
-		anotherModel, poisonous, staleConnections, split, garbage} {
+		anotherModel, poisonous, staleConnections, split, garbage, drained} {
 		all = append(all, of()...)
 	}
 	return all

@@ -69,7 +69,7 @@ func TestEveryFaultOfWorkersIsThere(t *testing.T) {
 			t.Errorf("%s %s has no sentence, nothing to run, or no times", x.ID, x.Kind)
 		}
 	}
-	for _, id := range []string{"F01", "F02", "F03", "F04", "F05", "F06", "F07", "F08", "F09", "F10", "F11", "F12", "F13", "F14", "F15"} {
+	for _, id := range []string{"F01", "F02", "F03", "F04", "F05", "F06", "F07", "F08", "F09", "F10", "F11", "F12", "F13", "F14", "F15", "F23"} {
 		if ids[id] == 0 {
 			t.Errorf("%s is missing", id)
 		}

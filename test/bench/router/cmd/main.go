@@ -110,7 +110,11 @@ func (o options) measure(ctx context.Context, out io.Writer) (err error) {
 	}
 	h := bench.Here("router", "The router beside its peers")
 	h.Machine[tables.Load] = strconv.FormatFloat(load, 'f', 2, 64)
-	rig := &measure.Rig{Dir: dir, Root: root, Program: program, Out: out, Peers: split(o.peers)}
+	present, absent := peers.Present(split(o.peers))
+	for _, p := range absent {
+		fmt.Fprintf(out, "%s is not installed: left out\n", p)
+	}
+	rig := &measure.Rig{Dir: dir, Root: root, Program: program, Out: out, Peers: present}
 	for _, p := range rig.Peers {
 		h.Versions[p] = peers.Version(p)
 	}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAPartDoesNotReplaceAWholeRun(t *testing.T) {
+	for want, all := range map[string][]options{"faults": {{}, {update: true}}, "faults-partial": {{only: "F01"}, {quick: true}}} {
+		for _, o := range all {
+			if got := o.file(); got != want {
+				t.Errorf("%+v writes %s, want %s", o, got, want)
+			}
+		}
+	}
+}
+
+func TestAWholeRunFitsIntoFourteenMinutes(t *testing.T) {
+	var all time.Duration
+	for _, x := range trials() {
+		if x.Takes <= 0 {
+			t.Errorf("%s %s does not say how long it takes", x.ID, x.Kind)
+		}
+		all += x.Takes
+	}
+	if all > 14*time.Minute {
+		t.Errorf("all take %s", all)
+	}
+}
