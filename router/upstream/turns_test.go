@@ -56,7 +56,7 @@ func TestALossIsToldAlsoWhereAnotherWorkerRefuses(t *testing.T) {
 	f := newFleet(t, 2, answer(status.Error(codes.Unavailable, "gone"), accepted()))
 	f.workers[1].script = answer(status.Error(codes.FailedPrecondition, "another instance"))
 	var on *Error
-	if _, err := f.Generate(t.Context(), request()); !errors.As(err, &on) || on.Kind != ErrRefused || on.Lost != 1 {
+	if _, err := f.Generate(t.Context(), request()); !errors.As(err, &on) || !errors.Is(err, ErrRefused) || on.Lost != 1 {
 		t.Errorf("got %+v", err)
 	}
 }
