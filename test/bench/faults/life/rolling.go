@@ -26,7 +26,7 @@ var three = rig.Spec{Routers: 3, Workers: 2, Plan: engine.Plan{Between: pace}, S
 // rollingRestart is F20.
 func rollingRestart() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F20", Says: "three routers are rolled, one after the other, under streams of 5 s and short requests", Times: 1, Takes: 55 * time.Second,
+		ID: "F20", Says: "three routers are rolled, one after the other, under streams of 5 s and short requests", Times: 1, Takes: 54 * time.Second,
 		Most: 6 * time.Minute, Spec: three,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			probing, stop := context.WithCancel(ctx)

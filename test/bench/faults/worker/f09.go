@@ -16,7 +16,7 @@ import (
 
 // notLoaded is F09.
 func notLoaded() []trial.Trial {
-	return []trial.Trial{{ID: "F09", Says: "workers that answer well and have not loaded their model", Spec: rig.Spec{Workers: 2}, Times: 5, Takes: 6 * time.Second,
+	return []trial.Trial{{ID: "F09", Says: "workers that answer well and have not loaded their model", Spec: rig.Spec{Workers: 2}, Times: 4, Takes: 5 * time.Second,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			l := newLiar(r, r.Model, "says-no", "")
 			l.says(func(p *workerv1.Report) { p.ModelLoaded = false })
@@ -56,7 +56,7 @@ func notLoaded() []trial.Trial {
 
 // anotherInstance is F10.
 func anotherInstance() []trial.Trial {
-	return []trial.Trial{{ID: "F10", Says: "a worker that restarts at its address, at 50 requests a second", Spec: rig.Spec{Workers: 3, Plan: engine.Plan{First: time.Millisecond}}, Times: 5, Takes: 14 * time.Second,
+	return []trial.Trial{{ID: "F10", Says: "a worker that restarts at its address, at 50 requests a second", Spec: rig.Spec{Workers: 3, Plan: engine.Plan{First: time.Millisecond}}, Times: 4, Takes: 12 * time.Second,
 		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
 			l := newLiar(r, r.Model, "restarts", "")
 			stop, err := l.start()
