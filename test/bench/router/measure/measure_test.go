@@ -72,6 +72,10 @@ func TestASecondGoalIsHarderThanTheFirst(t *testing.T) {
 	v.add(Ours, "220", 600)
 	v.add(Ours, "tokens", 40_000)
 	v.add(Ours, "memory", 40)
+	v.add("nginx", "cpu", 30)
+	if r := row(t, busyRows(v, append(sides, "nginx")), "CPU per request over 32 connections, ringfleet over nginx"); r.Goal != "" {
+		t.Errorf("nginx's figure is a goal: %+v", r)
+	}
 	rows := slices.Concat(busyRows(v, sides), promptRows(v, sides), streamRows(v, sides), openRows(v, sides))
 	for first, then := range map[string]string{
 		"CPU per request over 32 connections, ringfleet over vllm-router": "CPU per request over 32 connections, ringfleet over envoy, second goal",

@@ -47,13 +47,16 @@ const (
 	secondStream = 20 // KiB
 )
 
-// over is the name of the row that holds Ringfleet's figure to a peer's.
-func over(what, peer string) string {
+// over is the row that holds Ringfleet's figure to a peer's: to vLLM's router, and to Envoy's as the second goal.
+func over(what, peer string, ratio pairs.Series) pairs.Row {
 	name := what + ", ringfleet over " + peer
-	if peer == install.Envoy {
-		name += second
+	switch peer {
+	case install.Envoy:
+		return pairs.AtMost(name+second, ratio, "×", 1)
+	case install.VLLMRouter:
+		return pairs.AtMost(name, ratio, "×", 1)
 	}
-	return name
+	return pairs.Plain(name, ratio, "×")
 }
 
 // measure is one group of figures.
@@ -202,7 +205,7 @@ func latencyRows(v values, sides []string) []pairs.Row {
 			pairs.Plain("added p99 at 1,000 requests/s, "+s, minus(v.of(s, "p99"), v.of(Direct, "p99")), "µs"),
 			pairs.Plain("CPU per request at 1,000 requests/s, "+s, v.of(s, "cpu"), "µs"))
 		if s != Ours {
-			rows = append(rows, pairs.AtMost(over("added p50 at 1,000 requests/s", s), pairs.Over(own, added), "×", 1))
+			rows = append(rows, over("added p50 at 1,000 requests/s", s, pairs.Over(own, added)))
 		}
 	}
 	return rows
@@ -228,7 +231,7 @@ func busyRows(v values, sides []string) []pairs.Row {
 			rows = append(rows, pairs.AtMost(name, v.of(s, "cpu"), "µs", goalCPU))
 		} else {
 			rows = append(rows, pairs.Plain(name, v.of(s, "cpu"), "µs"),
-				pairs.AtMost(over("CPU per request over 32 connections", s), pairs.Over(v.of(Ours, "cpu"), v.of(s, "cpu")), "×", 1))
+				over("CPU per request over 32 connections", s, pairs.Over(v.of(Ours, "cpu"), v.of(s, "cpu"))))
 		}
 		rows = append(rows, pairs.Plain("requests per second over 32 connections, "+s, v.of(s, "rate"), "1/s"))
 	}
