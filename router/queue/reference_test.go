@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -118,7 +119,7 @@ func (p *plain) victim(e *Entry, of string) *waiting {
 	var longest []*waiting
 	for _, of := range p.some(func(w *waiting) bool { return w.Tier.Priority == lowest }) {
 		all := p.some(func(w *waiting) bool { return w.Tier.Priority == lowest && w.Tenant == of.Tenant })
-		if a, b := tokensOf(all), tokensOf(longest); a > b || a == b && all[len(all)-1].id > longest[len(longest)-1].id {
+		if a, b := tokensOf(all), tokensOf(longest); a > b || a == b && longest[len(longest)-1].first(all[len(all)-1]) {
 			longest = all
 		}
 	}
@@ -160,8 +161,19 @@ func (p *plain) push(e *Entry, id int, now time.Time) (displaced []int, ok bool)
 		c.tags[e.Tenant] = max(c.tags[e.Tenant], c.now)
 	}
 	c.ids[id] = true
-	p.items = append(p.items, &waiting{Entry: e, id: id, class: c})
+	w, at := &waiting{Entry: e, id: id, class: c}, 0
+	for i, o := range p.items {
+		if o.first(w) || o.lateSince > 0 && o.class == c && o.Tenant == e.Tenant {
+			at = i + 1
+		}
+	}
+	p.items = slices.Insert(p.items, at, w)
 	return displaced, true
+}
+
+// first reports whether w has waited for longer than o, or came first.
+func (w *waiting) first(o *waiting) bool {
+	return w.Since.Before(o.Since) || w.Since.Equal(o.Since) && w.id < o.id
 }
 
 func (p *plain) head(now time.Time) *waiting {
@@ -181,7 +193,7 @@ func (p *plain) head(now time.Time) *waiting {
 			case w.lateSince > 0 && (late == nil || w.lateSince < late.lateSince):
 				late = w
 			case w.lateSince > 0 || seen[w.Tenant]:
-			case best == nil || tag < best.class.tags[best.Tenant]:
+			case best == nil || tag < best.class.tags[best.Tenant] || tag == best.class.tags[best.Tenant] && w.first(best):
 				best = w
 			}
 			seen[w.Tenant] = seen[w.Tenant] || w.lateSince == 0
@@ -313,6 +325,9 @@ func (s *pair) push(draw func(n int) int, l *Limits) string {
 	}
 	if draw(3) == 0 {
 		it.Deadline = s.now.Add(time.Duration(draw(8)) * time.Second)
+	}
+	if draw(4) == 0 {
+		it.Waited, it.WasHeld = time.Duration(draw(8))*time.Second, draw(2) == 0
 	}
 	e := newEntry(it, draw(4) == 0, l, s.now)
 	s.n.entered++
