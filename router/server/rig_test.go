@@ -95,7 +95,7 @@ type fakeWorker struct {
 	embed func(*workerv1.EmbedRequest) (*workerv1.EmbedResponse, error)
 	fails func() error // nil: never
 	load  *workerv1.Load
-	stop  func()       // ends the process
+	stop  func() // ends the process
 }
 
 func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[workerv1.Report]) error {
