@@ -141,33 +141,40 @@ func awaits(ctx context.Context, x *rig.Router, pod string, in bool) func() (tim
 	}
 }
 
-// asks looks when a router last had to ask another worker, until the result is called: how long that was after now, and
-// whether it had to at all.
-func asks(ctx context.Context, x *rig.Router) func() (after time.Duration, any bool) {
-	began, stop, last := time.Now(), make(chan struct{}), make(chan time.Duration, 1)
+// retried is what a router had to ask of other workers in a time.
+type retried struct {
+	looks, requests int
+	last            time.Duration // when it was seen to, after the beginning; 0: never
+}
+
+// asks looks how often a router has to ask another worker, until the result is called.
+func asks(ctx context.Context, x *rig.Router) func() retried {
+	began, stop, over := time.Now(), make(chan struct{}), make(chan retried, 1)
 	go func() {
-		after, before := time.Duration(-1), -1.0
+		var seen retried
+		before := 0.0
 		tick := time.NewTicker(20 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			if f, err := x.Figures(ctx); err == nil {
 				now := rig.Figure(f, "ringfleet_router_retries_total", nil)
-				if now > before && before >= 0 {
-					after = time.Since(began)
+				if now > before && seen.looks > 0 {
+					seen.last = time.Since(began)
+					seen.requests += int(now - before)
 				}
 				before = now
+				seen.looks++
 			}
 			select {
 			case <-tick.C:
 			case <-stop:
-				last <- after
+				over <- seen
 				return
 			}
 		}
 	}()
-	return func() (time.Duration, bool) {
+	return func() retried {
 		close(stop)
-		after := <-last
-		return after, after >= 0
+		return <-over
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 )
 
 func TestTheRuleOfThreeAndTwoIsWhatItSays(t *testing.T) {
@@ -73,5 +75,12 @@ func TestEveryFaultOfWorkersIsThere(t *testing.T) {
 		if ids[id] == 0 {
 			t.Errorf("%s is missing", id)
 		}
+	}
+}
+
+func TestAttemptsAtOtherWorkersAreCounted(t *testing.T) {
+	all := []history.Attempt{{ID: "a", Pod: "p"}, {ID: "a", Pod: "q"}, {ID: "b", Pod: "q"}}
+	if n := beyond(all, map[string]bool{"a": true}, "p"); n != 1 {
+		t.Errorf("%d of the requests were elsewhere, want 1", n)
 	}
 }
