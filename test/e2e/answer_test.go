@@ -165,18 +165,18 @@ func burst(t *testing.T, m *v1alpha1.InferenceModel, url string) {
 		}
 		return true, "", nil
 	})
-	for name, n := range sessions(t, url, "kept") {
-		if n != 1 {
-			t.Errorf("%s was answered by %d workers", name, n)
+	for name, reasons := range sessions(t, url, "kept") {
+		if len(reasons) != 1 {
+			t.Errorf("%s was answered by %d workers: %q", name, len(reasons), reasons)
 		}
 	}
 }
 
-// sessions asks three turns of 25 sessions, and returns how many workers answered each.
-func sessions(t *testing.T, url, kind string) map[string]int {
+// sessions asks three turns of 25 sessions, and returns which workers answered each, with the reasons for the first time.
+func sessions(t *testing.T, url, kind string) map[string]map[string]string {
 	const count = 25
 	var mu sync.Mutex
-	owners, used := map[string]map[string]bool{}, map[string]bool{}
+	owners, used := map[string]map[string]string{}, map[string]bool{}
 	turn := func(session, n int) {
 		q := question{model: "org/Tiny-1.0", prompt: fmt.Sprintf("Say a word that begins with %c.", 'a'+session),
 			session: fmt.Sprint(kind, "-", session), stream: (session+n)%2 == 0, maxTokens: 16}
@@ -187,9 +187,12 @@ func sessions(t *testing.T, url, kind string) map[string]int {
 		mu.Lock()
 		defer mu.Unlock()
 		if owners[q.session] == nil {
-			owners[q.session] = map[string]bool{}
+			owners[q.session] = map[string]string{}
 		}
-		owners[q.session][o.worker], used[o.worker] = true, true
+		if owners[q.session][o.worker] == "" {
+			owners[q.session][o.worker] = o.reason
+		}
+		used[o.worker] = true
 	}
 	var wg sync.WaitGroup
 	for s := range count {
@@ -204,11 +207,7 @@ func sessions(t *testing.T, url, kind string) map[string]int {
 	if len(used) < 2 {
 		t.Errorf("%d workers answered %d sessions", len(used), count)
 	}
-	out := map[string]int{}
-	for s, w := range owners {
-		out[s] = len(w)
-	}
-	return out
+	return owners
 }
 
 func secrecy(t *testing.T, m *v1alpha1.InferenceModel, url string) {
