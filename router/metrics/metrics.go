@@ -93,8 +93,8 @@ func New() *Set {
 	return s
 }
 
-// Keep drops every figure of models that are not in names. Requests to them that still run are not counted when they end:
-// that would bring the figures back.
+// Keep drops every figure of models that are not in names, and takes those of the ones that are. Requests to others, and those
+// that still run when their model goes, are not counted: that would bring the figures back.
 func (s *Set) Keep(names map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,9 @@ func (s *Set) Keep(names map[string]bool) {
 		}
 	}
 	for name := range names {
-		s.model(name)
+		if s.models[name] == nil {
+			s.models[name] = &model{outcomes: map[string]prometheus.Counter{}}
+		}
 	}
 }
 
@@ -126,18 +128,10 @@ type model struct {
 	outcomes                   map[string]prometheus.Counter
 }
 
-// model returns the one of that name. The caller holds the lock.
-func (s *Set) model(name string) *model {
-	if s.models[name] == nil {
-		s.models[name] = &model{outcomes: map[string]prometheus.Counter{}}
-	}
-	return s.models[name]
-}
-
-// counted returns the one of that name, with its figures. The caller holds the lock.
+// counted returns the one of that name, with its figures, or nil where Keep has not named it. The caller holds the lock.
 func (s *Set) counted(name string) *model {
-	m := s.model(name)
-	if m.inFlight == nil {
+	m := s.models[name]
+	if m != nil && m.inFlight == nil {
 		m.inFlight, m.duration = s.InFlight.WithLabelValues(name), s.Duration.WithLabelValues(name)
 		m.first, m.between = s.FirstToken.WithLabelValues(name), s.BetweenTokens.WithLabelValues(name)
 		m.prompt, m.cached = s.PromptTokens.WithLabelValues(name), s.CachedTokens.WithLabelValues(name)
@@ -152,39 +146,51 @@ func (s *Set) counted(name string) *model {
 func (s *Set) Entered(name string, waited time.Duration, cached float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.counted(name)
-	m.queueWait.Observe(waited.Seconds())
-	m.expected.Add(cached)
+	if m := s.counted(name); m != nil {
+		m.queueWait.Observe(waited.Seconds())
+		m.expected.Add(cached)
+	}
 }
 
 // Request is the figures of one request.
 type Request struct {
 	set   *Set
 	name  string
-	model *model
+	model *model // nil where nothing is counted
 }
 
-// Begin counts a request to a model that exists, or to the word for those that don't.
+// Begin counts a request to a model that exists, or to the word for those that don't, where Keep has named it: between the
+// end of a model's figures and that of its name in requests there may be some.
 func (s *Set) Begin(model string) *Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := &Request{set: s, name: model, model: s.counted(model)}
-	r.model.inFlight.Inc()
+	if r.model != nil {
+		r.model.inFlight.Inc()
+	}
 	return r
 }
 
 // FirstToken takes the time to the first text.
-func (r *Request) FirstToken(d time.Duration) { r.model.first.Observe(d.Seconds()) }
+func (r *Request) FirstToken(d time.Duration) {
+	if r.model != nil {
+		r.model.first.Observe(d.Seconds())
+	}
+}
 
 // NextToken takes the time from one text to the next.
-func (r *Request) NextToken(d time.Duration) { r.model.between.Observe(d.Seconds()) }
+func (r *Request) NextToken(d time.Duration) {
+	if r.model != nil {
+		r.model.between.Observe(d.Seconds())
+	}
+}
 
 // End counts the request's end. The outcome is a word of a closed set; the last three are tokens.
 func (r *Request) End(outcome string, took time.Duration, prompt, cached, answer uint32) {
 	s := r.set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.model.gone {
+	if r.model == nil || r.model.gone {
 		return
 	}
 	m := r.model

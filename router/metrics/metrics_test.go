@@ -8,8 +8,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
+// keeping is a set for these models.
+func keeping(names ...string) *Set {
+	s, kept := New(), map[string]bool{}
+	for _, name := range names {
+		kept[name] = true
+	}
+	s.Keep(kept)
+	return s
+}
+
 func TestARequestIsCountedOnceWithItsTokens(t *testing.T) {
-	s := New()
+	s := keeping("m")
 	r := s.Begin("m")
 	if got := testutil.ToFloat64(s.InFlight.WithLabelValues("m")); got != 1 {
 		t.Errorf("in flight %v", got)
@@ -31,7 +41,7 @@ func TestARequestIsCountedOnceWithItsTokens(t *testing.T) {
 }
 
 func TestWhatARequestFoundAtItsWorkerIsCountedForItsModel(t *testing.T) {
-	s := New()
+	s := keeping("m", "other")
 	s.Entered("m", 2*time.Second, 7)
 	s.Entered("m", time.Second, 1)
 	s.Entered("other", time.Second, 100)
@@ -43,6 +53,7 @@ func TestWhatARequestFoundAtItsWorkerIsCountedForItsModel(t *testing.T) {
 		t.Errorf("%d models waited, want 2; %v tokens of the other, want 100", n, others)
 	}
 	s.Keep(map[string]bool{"other": true})
+	s.Keep(map[string]bool{"other": true, "m": true})
 	s.Entered("m", time.Second, 1)
 	if got := testutil.ToFloat64(s.ExpectedCached.WithLabelValues("m")); got != 1 {
 		t.Errorf("a model that came back has %v tokens, want its own", got)
@@ -73,7 +84,7 @@ func series(t *testing.T, s *Set, model string) int {
 }
 
 func TestAModelThatIsGoneLeavesNoSeries(t *testing.T) {
-	s := New()
+	s := keeping("gone", "stays")
 	for _, m := range []string{"gone", "stays"} {
 		s.Begin(m).End("ok", time.Second, 1, 1, 1)
 		s.Retries.WithLabelValues(m).Inc()
@@ -97,7 +108,7 @@ func TestAModelThatIsGoneLeavesNoSeries(t *testing.T) {
 }
 
 func TestAModelThatComesBackCountsItsOwnRequestsOnly(t *testing.T) {
-	s := New()
+	s := keeping("m")
 	old := s.Begin("m")
 	s.Keep(map[string]bool{})
 	s.Keep(map[string]bool{"m": true})
@@ -111,12 +122,14 @@ func TestAModelThatComesBackCountsItsOwnRequestsOnly(t *testing.T) {
 	}
 }
 
-func TestARequestThatBeginsTooLateIsDroppedByTheNextKeep(t *testing.T) {
-	s := New()
-	s.Keep(map[string]bool{"m": true})
+func TestARequestThatBeginsTooLateLeavesNoSeries(t *testing.T) {
+	s := keeping("m")
 	s.Keep(map[string]bool{})
-	s.Begin("m").End("ok", time.Second, 1, 1, 1)
-	s.Keep(map[string]bool{})
+	s.Entered("m", time.Second, 1)
+	r := s.Begin("m")
+	r.FirstToken(time.Second)
+	r.NextToken(time.Second)
+	r.End("ok", time.Second, 1, 1, 1)
 	if n := series(t, s, "m"); n != 0 {
 		t.Errorf("%d series", n)
 	}

@@ -85,6 +85,7 @@ func newFleet(o fleetOptions) *fleet {
 		KeptBytes: o.keptBytes, Forgot: f.forgot,
 	})
 	f.configure(discovery.DefaultSettings())
+	f.keepFigures()
 	return f
 }
 
