@@ -19,7 +19,7 @@ import (
 
 const (
 	// crowd is how many clients ask at one moment, for an answer of a second each; shortQueue is how many may wait.
-	crowd, quickCrowd = 200, 120
+	crowd, quickCrowd = 200, 150
 	shortQueue        = 40
 	// stubborn is when those come back that do not heed Retry-After.
 	stubborn = 500 * time.Millisecond
