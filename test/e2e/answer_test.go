@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -135,6 +136,10 @@ func calls(t *testing.T, m *v1alpha1.InferenceModel) int {
 	return n
 }
 
+// slowStart is how long routers give a worker few requests after it came into their ring, and a second for what the
+// condition's time leaves out.
+const slowStart = 11 * time.Second
+
 // burst is 50 simultaneous requests of 25 sessions, half of them streaming, and a third turn of each session: by default, and
 // once more with the policy that keeps sessions together whatever the load is.
 func burst(t *testing.T, m *v1alpha1.InferenceModel, url string) {
@@ -161,6 +166,17 @@ func burst(t *testing.T, m *v1alpha1.InferenceModel, url string) {
 			o := post(ctx, url, question{model: "org/Tiny-1.0", prompt: "Say a word.", maxTokens: 1, fresh: true}, nil)
 			if !o.good() || !strings.HasPrefix(o.reason, "ConsistentHash;") {
 				return false, o.reason + " " + o.String(), nil
+			}
+		}
+		return true, "", nil
+	})
+	eventually(t, "no worker is new any more", func(context.Context) (bool, string, error) {
+		young := time.Now().Add(-slowStart)
+		for _, p := range workers(t, m) {
+			for _, c := range p.Status.Conditions {
+				if c.Type == v1alpha1.GateInRing && c.LastTransitionTime.After(young) {
+					return false, p.Name + " is in the ring since " + c.LastTransitionTime.String(), nil
+				}
 			}
 		}
 		return true, "", nil
