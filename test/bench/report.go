@@ -26,16 +26,18 @@ type Figure struct {
 	bound float64
 }
 
-// MarshalJSON writes a figure; its value is null where nothing was measured, which is NaN.
-func (f Figure) MarshalJSON() ([]byte, error) {
-	type plain Figure
-	if !math.IsNaN(f.Value) {
-		return json.Marshal(plain(f))
+// written is a figure as it stands in a file.
+type written Figure
+
+// MarshalJSON writes null as the value where nothing was measured, which is NaN.
+func (w written) MarshalJSON() ([]byte, error) {
+	if !math.IsNaN(w.Value) {
+		return json.Marshal(Figure(w))
 	}
 	return json.Marshal(struct {
-		plain
+		Figure
 		Value *float64 `json:"value"`
-	}{plain: plain(f)})
+	}{Figure: Figure(w)})
 }
 
 // AtMost is a figure that must not exceed goal.
@@ -112,10 +114,14 @@ func WriteWith(dir string, h Head, figures []Figure) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	all := make([]written, len(figures))
+	for i, f := range figures {
+		all[i] = written(f)
+	}
 	text, err := json.MarshalIndent(struct {
 		Head
-		Figures []Figure `json:"figures"`
-	}{h, figures}, "", "  ")
+		Figures []written `json:"figures"`
+	}{h, all}, "", "  ")
 	if err != nil {
 		return err
 	}

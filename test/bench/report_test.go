@@ -70,7 +70,7 @@ func TestAFigureThatWasNotMeasuredMissesItsGoal(t *testing.T) {
 		if f.Holds {
 			t.Errorf("%s: nothing was measured, and the goal holds", f.Name)
 		}
-		text, err := json.Marshal(f)
+		text, err := json.Marshal(written(f))
 		if err != nil || !strings.Contains(string(text), `"value":null`) || strings.Count(string(text), "value") != 1 {
 			t.Errorf("%s: %s, %v", f.Name, text, err)
 		}
