@@ -122,11 +122,15 @@ func (d *Driver) judge(book func()) {
 	}
 }
 
-// health asks for the server's health.
+// health asks for the server's health. Where the connection breaks it asks again, over another one: of a process that has gone
+// a connection may be left, and what breaks on it does not tell that nobody listens any more.
 func (d *Driver) health(ctx context.Context) error {
 	ctx, done := d.within(ctx, d.o.Patience)
 	defer done()
 	err := d.client.ask(ctx, http.MethodGet, healthPath, nil, nil, "", "")
+	if err != nil && closed(err) {
+		err = d.client.ask(ctx, http.MethodGet, healthPath, nil, nil, "", "")
+	}
 	if isMissing(err) {
 		err = d.client.ask(ctx, http.MethodGet, modelsPath, nil, nil, "", "")
 	}

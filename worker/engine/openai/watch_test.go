@@ -236,6 +236,26 @@ func TestABrokenStreamMakesTheWatchLookAtOnce(t *testing.T) {
 	d.start(d.addr)
 }
 
+func TestAHealthCheckWhoseConnectionBreaksIsMadeAgain(t *testing.T) {
+	d := newDouble(t, "vllm")
+	w := watchIt(t, d)
+	asked := 0
+	d.change(func(d *double) {
+		d.paths["/health"] = func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
+			if asked++; asked == 1 {
+				cut(w)
+			}
+		}
+	})
+	w.client.close() // on a connection that was used before, net/http asks again by itself
+	w.check(context.Background())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if asked != 2 || w.watch.misses != 0 {
+		t.Errorf("it was asked %d times, and missed %d", asked, w.watch.misses)
+	}
+}
+
 func TestARestartedServerGetsItsAdaptersBack(t *testing.T) {
 	d := newDouble(t, "vllm")
 	loads := func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {}
