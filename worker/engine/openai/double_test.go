@@ -42,6 +42,7 @@ type double struct {
 	bodies   []map[string]any
 	open     int // streams
 	release  chan struct{}
+	gone     bool // its process
 }
 
 // newDouble starts one that answers every request with the words of speak.
@@ -68,7 +69,7 @@ func (d *double) start(addr string) {
 	s.Listener = l
 	s.Start()
 	d.mu.Lock()
-	d.http, d.addr = s, l.Addr().String()
+	d.http, d.addr, d.gone = s, l.Addr().String(), false
 	d.mu.Unlock()
 }
 
@@ -76,8 +77,9 @@ func (d *double) start(addr string) {
 func (d *double) stop() {
 	d.mu.Lock()
 	s := d.http
+	d.gone = true // who sees a connection end looks at once, and must find nobody, on no other connection either
 	d.mu.Unlock()
-	_ = s.Listener.Close() // first: who sees a connection end looks at once, and must find nobody
+	_ = s.Listener.Close()
 	s.CloseClientConnections()
 	s.Close()
 }
@@ -98,9 +100,11 @@ func (d *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	d.seen = append(d.seen, r.URL.Path)
 	d.bodies = append(d.bodies, body)
-	health, generate, owner, metrics, more := d.health, d.generate, d.owner, d.metrics, d.paths[r.URL.Path]
+	health, generate, owner, metrics, more, gone := d.health, d.generate, d.owner, d.metrics, d.paths[r.URL.Path], d.gone
 	d.mu.Unlock()
 	switch {
+	case gone:
+		cut(w)
 	case more != nil:
 		more(w, r, body)
 	case r.URL.Path == healthPath && health < 0:

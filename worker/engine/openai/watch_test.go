@@ -229,9 +229,15 @@ func TestABrokenStreamMakesTheWatchLookAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.stop()
-	if _, _, err := all(s); err == nil {
+	_, _, err = all(s)
+	if err == nil {
 		t.Error("the stream of a process that is gone has no error")
 	}
+	t.Cleanup(func() {
+		if s, _ := w.State(); t.Failed() {
+			t.Logf("the stream ended by %v, and the watch says %+v", err, s)
+		}
+	})
 	wait(t, "it is seen to be gone, by a clock that stands still", func() bool { s, _ := w.State(); return s.Reason == Gone })
 	d.start(d.addr)
 }
