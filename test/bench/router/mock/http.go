@@ -23,7 +23,8 @@ func HTTP(p Plan) http.Handler {
 			return
 		}
 		h := w.Header()
-		if !bytes.Contains(body[:min(len(body), 64)], []byte(`"stream":true`)) {
+		// A router may put a body's fields into another order. Those of streams are short, and long ones are not looked through.
+		if !bytes.Contains(body[:min(len(body), 1024)], []byte(`"stream":true`)) {
 			h.Set("Content-Type", "application/json")
 			h.Set("Content-Length", strconv.Itoa(len(answer)))
 			_, _ = w.Write(answer)
