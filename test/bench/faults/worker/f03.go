@@ -73,9 +73,14 @@ func (s *streamed) freeze(ctx context.Context, r *rig.Rig, m mode, lasts time.Du
 		return err
 	}
 	w := busiest(r.Workers, all)
-	stopped := time.Now()
+	return s.away(ctx, x, m, w, all, lasts, w.Stop, w.Cont)
+}
+
+// away makes w silent for a time, while all run, and judges them when they have ended.
+func (s *streamed) away(ctx context.Context, x *rig.Router, m mode, w *rig.Worker, all []*flow, lasts time.Duration, silence, mend func() error) error {
+	began := time.Now()
 	out := leaves(ctx, x, w.Pod)
-	if err := w.Stop(); err != nil {
+	if err := silence(); err != nil {
 		return err
 	}
 	took, err := out()
@@ -83,11 +88,11 @@ func (s *streamed) freeze(ctx context.Context, r *rig.Rig, m mode, lasts time.Du
 		return err
 	}
 	s.out.Took(took)
-	if err := pause(ctx, time.Until(stopped.Add(lasts))); err != nil {
+	if err := pause(ctx, time.Until(began.Add(lasts))); err != nil {
 		return err
 	}
 	up := awaits(ctx, x, w.Pod, true)
-	if err := w.Cont(); err != nil {
+	if err := mend(); err != nil {
 		return err
 	}
 	if took, err = up(); err != nil {
@@ -98,6 +103,6 @@ func (s *streamed) freeze(ctx context.Context, r *rig.Rig, m mode, lasts time.Du
 	if err != nil {
 		return err
 	}
-	s.judge(m, on, beside, stopped)
+	s.judge(m, on, beside, began)
 	return nil
 }

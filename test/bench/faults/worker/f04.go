@@ -85,33 +85,10 @@ func (s *streamed) partition(ctx context.Context, r *rig.Rig, m mode, w *rig.Wor
 	if err != nil {
 		return err
 	}
-	cut := time.Now()
-	out := leaves(ctx, x, w.Pod)
-	if err := errors.Join(w.Host.To(ctx, w.Host.Address, true), w.Host.From(ctx, true)); err != nil {
-		return err
+	drop := func(on bool) func() error {
+		return func() error { return errors.Join(w.Host.To(ctx, w.Host.Address, on), w.Host.From(ctx, on)) }
 	}
-	took, err := out()
-	if err != nil {
-		return err
-	}
-	s.out.Took(took)
-	if err := pause(ctx, time.Until(cut.Add(still))); err != nil {
-		return err
-	}
-	up := awaits(ctx, x, w.Pod, true)
-	if err := errors.Join(w.Host.To(ctx, w.Host.Address, false), w.Host.From(ctx, false)); err != nil {
-		return err
-	}
-	if took, err = up(); err != nil {
-		return err
-	}
-	s.up.Took(took)
-	on, beside, err := ends(ctx, all, w.Pod)
-	if err != nil {
-		return err
-	}
-	s.judge(m, on, beside, cut)
-	return nil
+	return s.away(ctx, x, m, w, all, still, drop(true), drop(false))
 }
 
 // halfPartition is F05.
