@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -163,6 +164,51 @@ func TestADrainEndsAtItsDeadlineHoweverManyStreamsHaveNoEnd(t *testing.T) {
 		if got := body(t, resp); strings.Count(got, `"content":"Hel"`) != 1 || strings.Count(got, `"code":"server_shutdown"`) != 1 || strings.Contains(got, "[DONE]") {
 			t.Errorf("stream %d: %s", i, got)
 		}
+	}
+	if err := r.wait(); err != nil {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestADrainAnswersOnAConnectionThatWasIdleAsLongAsAnotherRequestRuns(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	r := startWith(t, clock, func(o *Options) { o.DrainSettle = 5 * time.Second })
+	r.ready()
+	idle, err := net.Dial("tcp", r.listeners[0].Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = idle.Close() })
+	_ = idle.SetDeadline(time.Now().Add(hangs))
+	answers := bufio.NewReader(idle)
+	ask := func() (*http.Response, error) {
+		if _, err := io.WriteString(idle, "GET /v1/models HTTP/1.1\r\nHost: router\r\n\r\n"); err != nil {
+			return nil, err
+		}
+		resp, err := http.ReadResponse(answers, nil)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+		}
+		return resp, err
+	}
+	if resp, err := ask(); err != nil || resp.StatusCode != 200 || resp.Close {
+		t.Fatalf("before the drain: %+v, %v", resp, err)
+	}
+	w := r.framed()
+	w.ask(1, askStream)
+	if !w.until(func() bool { return strings.Contains(w.bodies[1], "Hel") }) {
+		t.Fatal("the stream has not begun")
+	}
+	r.stop()
+	r.eventually("the wait for the others", clock.HasWaiters)
+	clock.Step(5 * time.Second)
+	r.eventually("the listener's end", func() bool { status, _ := r.get(0, "/v1/models"); return status == 0 })
+	if resp, err := ask(); err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("on the idle connection: %+v, %v", resp, err)
+	}
+	close(r.answer)
+	if w.until(func() bool { return false }); !strings.HasSuffix(w.bodies[1], "data: [DONE]\n\n") {
+		t.Errorf("the stream was cut: %q", w.bodies[1])
 	}
 	if err := r.wait(); err != nil {
 		t.Errorf("ended with %v", err)

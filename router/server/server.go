@@ -47,7 +47,8 @@ type router struct {
 
 	http, probes *http.Server
 	grpc         *grpc.Server
-	endRequests  context.CancelCauseFunc // of the clients
+	running      *running                // requests of the clients
+	endRequests  context.CancelCauseFunc // of them
 	listeners    []net.Listener          // http, grpc, ops
 }
 
@@ -164,7 +165,8 @@ func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *
 	lines := slog.NewLogLogger(log.Handler(), slog.LevelWarn) // what the servers themselves have to say
 	requests, end := context.WithCancelCause(context.Background())
 	r.endRequests = end
-	r.http = newFront(requests, r.gateway, cert, lines)
+	r.running = newRunning()
+	r.http = newFront(requests, r.running.counted(r.gateway), cert, lines)
 	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: lines,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10}
 	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100), grpc.KeepaliveParams(identity.Keepalive()),
@@ -189,7 +191,8 @@ func (r *router) serve(group *sync.WaitGroup, broken chan<- error) {
 	clients := func(l net.Listener) error { return serveFront(r.http, l, r.options.MaxConnections) }
 	for i, serve := range []func(net.Listener) error{clients, r.grpc.Serve, r.probes.Serve} {
 		group.Go(func() {
-			if err := serve(r.listeners[i]); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+			err := serve(r.listeners[i])
+			if err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 				broken <- fmt.Errorf("serve %s: %w", r.listeners[i].Addr(), err)
 			}
 		})

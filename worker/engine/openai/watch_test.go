@@ -244,7 +244,7 @@ func TestABrokenStreamMakesTheWatchLookAtOnce(t *testing.T) {
 
 func TestAHealthCheckWhoseConnectionBreaksIsMadeAgain(t *testing.T) {
 	d := newDouble(t, "vllm")
-	w := watchIt(t, d)
+	w := watchIt(t, d, func(o *Options) { o.Interval = 24 * time.Hour }) // the only check is that below
 	asked := 0
 	d.change(func(d *double) {
 		d.paths["/health"] = func(w http.ResponseWriter, _ *http.Request, _ map[string]any) {
