@@ -171,7 +171,9 @@ func (d *Driver) choice(ctx context.Context, c *call, t target, n int, path stri
 	}
 	a := &assembler{request: c.id, choice: n, field: fieldOf(&c.request.Prompt), adapter: c.adapter, vocab: t.vocab,
 		most: cmp.Or(c.request.MaxTokens, t.context), joint: c.joint}
-	if err := d.read(ctx, c, a, newEvents(r.Body, maxEvent(len(content)))); err != nil {
+	in := newEvents(r.Body, maxEvent(len(content)))
+	defer in.close()
+	if err := d.read(ctx, c, a, in); err != nil {
 		return err
 	}
 	last, err := a.end()

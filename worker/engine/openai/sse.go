@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
+	"sync"
 )
 
 // eventBytes bounds one event, but for the prompt: the first one of vLLM repeats its tokens.
@@ -27,16 +29,36 @@ type event struct {
 // CR LF, lines that begin with a colon are comments, the data of an event may have many lines. An event that the end of
 // the stream cuts off counts, as some servers forget the last empty line.
 type events struct {
-	r      *bufio.Reader
-	most   int // bytes of an event
-	line   []byte
-	data   []byte
+	r *bufio.Reader
+	*room
+	most   int  // bytes of an event
 	began  bool // the first line was read
 	skipLF bool // the last line ended in CR
 }
 
+// room is what a stream's lines and events are read into. Streams hand it on, since the first event of one may fill it.
+type room struct{ line, data []byte }
+
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+// newEvents reads events of at most so many bytes. Close it when done.
 func newEvents(r io.Reader, most int) *events {
-	return &events{r: bufio.NewReaderSize(r, 16<<10), most: most}
+	return &events{r: bufio.NewReaderSize(r, 16<<10), room: rooms.Get().(*room), most: most}
+}
+
+// close hands the room on; the last event is not valid any more.
+func (e *events) close() {
+	rooms.Put(e.room)
+	e.room = nil
+}
+
+// roomFor returns b with room for n bytes more. Where it grows it doubles at least: the smaller steps of append
+// leave several times as much behind.
+func roomFor(b []byte, n int) []byte {
+	if cap(b)-len(b) >= n {
+		return b
+	}
+	return slices.Grow(b, max(n, len(b), 512))
 }
 
 // next returns the next event that has data, or io.EOF.
@@ -55,6 +77,7 @@ func (e *events) next() (event, error) {
 			case "event":
 				out.name = string(value)
 			case "data":
+				e.data = roomFor(e.data, len(value)+1)
 				if has {
 					e.data = append(e.data, '\n')
 				}
@@ -102,7 +125,7 @@ func (e *events) readLine() ([]byte, error) {
 		case len(e.line) >= e.most:
 			return nil, errEventTooLong
 		default:
-			e.line = append(e.line, c)
+			e.line = append(roomFor(e.line, 1), c)
 		}
 	}
 }

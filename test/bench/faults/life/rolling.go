@@ -141,8 +141,9 @@ func killedRouter() []trial.Trial {
 // killing is what F21 sees.
 type killing struct {
 	s *service
-	// during and after are the shares that were answered of what ran at the kill or began within 10 s, and of what began later; elsewhere counts those that broke
-	// on another router; broken those that broke, and held what was in flight on the router.
+	// during and after are the shares that were answered of what ran at the kill or began within 10 s, and of what began
+	// later; elsewhere counts those that broke on another router, broken those that broke, and had those that were in flight
+	// on the router when it was asked, or were sent to it between that and the kill.
 	during, after          trial.Series
 	elsewhere, broken, had float64
 }
@@ -150,11 +151,12 @@ type killing struct {
 const recovery = 10 * time.Second
 
 func (k *killing) one(ctx context.Context, x *rig.Router) error {
-	var killed time.Time
+	var counted, killed time.Time
 	all, err := k.s.beside(ctx, streamWords, func() error {
 		if err := pause(ctx, 4*time.Second); err != nil {
 			return err
 		}
+		counted = time.Now()
 		f, err := x.Figures(ctx)
 		if err != nil {
 			return err
@@ -170,6 +172,9 @@ func (k *killing) one(ctx context.Context, x *rig.Router) error {
 	cut := killed.Add(recovery)
 	bad := among(all, func(c *history.Client) bool { return !well(c) })
 	tellFailed(k.s.r, "F21", among(bad, func(c *history.Client) bool { return c.Router != x.Name && c.Router != "" }))
+	k.had += float64(len(among(all, func(c *history.Client) bool {
+		return c.Start.After(counted) && c.Start.Before(killed) && (c.Router == x.Name || c.Router == "")
+	})))
 	k.broken += float64(len(among(bad, func(c *history.Client) bool { return c.Start.Before(killed) })))
 	k.elsewhere += float64(len(among(bad, func(c *history.Client) bool { return c.Router != x.Name && c.Router != "" })))
 	k.during.Add(share(among(all, func(c *history.Client) bool { return c.End.After(killed) && c.Start.Before(cut) })))
