@@ -32,12 +32,13 @@ import (
 
 // options are the flags.
 type options struct {
-	turns  int
-	quick  bool
-	only   string
-	peers  string
-	update bool
-	most   time.Duration
+	turns    int
+	quick    bool
+	only     string
+	peers    string
+	profiles string
+	update   bool
+	most     time.Duration
 }
 
 func (o *options) bind(f *flag.FlagSet) {
@@ -45,6 +46,7 @@ func (o *options) bind(f *flag.FlagSet) {
 	f.BoolVar(&o.quick, "quick", false, "one turn, to see that everything works")
 	f.StringVar(&o.only, "only", "", "only these measures, separated by commas: "+strings.Join(measure.Names(), ", "))
 	f.StringVar(&o.peers, "peers", strings.Join(peers.Names(), ","), "the routers to measure beside; empty for none")
+	f.StringVar(&o.profiles, "profiles", "", "a folder for CPU profiles of Ringfleet's router, which cost it a little")
 	f.BoolVar(&o.update, "update", false, "write the table into docs/benchmarks.md, too")
 	f.DurationVar(&o.most, "timeout", time.Hour, "how long all may take; what was measured until then is written")
 }
@@ -77,6 +79,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	switch {
 	case o.turns < 1:
 		return fmt.Errorf("--turns %d: want 1 or more", o.turns)
+	case o.update && o.profiles != "":
+		return errors.New("--update: the documentation has runs without profiles only")
 	case o.update && (o.only != "" || o.turns < 7):
 		return errors.New("--update: the documentation has whole runs of 7 turns only")
 	}
@@ -114,7 +118,12 @@ func (o options) measure(ctx context.Context, out io.Writer) (err error) {
 	for _, p := range absent {
 		fmt.Fprintf(out, "%s is not installed: left out\n", p)
 	}
-	rig := &measure.Rig{Dir: dir, Root: root, Program: program, Out: out, Peers: present}
+	if o.profiles != "" {
+		if err := os.MkdirAll(o.profiles, 0o755); err != nil {
+			return err
+		}
+	}
+	rig := &measure.Rig{Dir: dir, Root: root, Program: program, Profiles: o.profiles, Out: out, Peers: present}
 	for _, p := range rig.Peers {
 		h.Versions[p] = peers.Version(p)
 	}

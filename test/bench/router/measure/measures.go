@@ -136,8 +136,8 @@ func (r *Rig) Run(ctx context.Context, turns int, names []string) ([]pairs.Row, 
 }
 
 // take starts everything, and lets the sides take turns, the first one another each time.
-func (r *Rig) take(ctx context.Context, m measure, turns int, began time.Time) ([]pairs.Row, error) {
-	defer r.stop()
+func (r *Rig) take(ctx context.Context, m measure, turns int, began time.Time) (_ []pairs.Row, err error) {
+	defer func() { err = errors.Join(err, r.stop()) }()
 	if err := r.start(ctx, m.plan); err != nil {
 		return nil, err
 	}

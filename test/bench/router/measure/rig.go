@@ -41,11 +41,14 @@ type Side struct {
 type Rig struct {
 	// Dir is for files, Root the tree, Program the one that plays the roles; Out is told of progress.
 	Dir, Root, Program string
-	Out                io.Writer
-	Peers              []string
-	Sides              []*Side
+	// Profiles is the folder that a CPU profile of each of Ringfleet's routers goes into; empty for none.
+	Profiles string
+	Out      io.Writer
+	Peers    []string
+	Sides    []*Side
 
-	started []*process.Process
+	started  []*process.Process
+	profiled int
 }
 
 // Roles of this program.
@@ -85,6 +88,10 @@ func (r *Rig) start(ctx context.Context, p mock.Plan) error {
 	if _, err := r.role(ctx, RoleGRPC, Workers{spec, p}); err != nil {
 		return err
 	}
+	if r.Profiles != "" {
+		r.profiled++
+		spec.Profile = filepath.Join(r.Profiles, fmt.Sprintf("router-%d.pprof", r.profiled))
+	}
 	route, err := r.role(ctx, RoleRoute, spec)
 	if err != nil {
 		return err
@@ -110,12 +117,19 @@ func (r *Rig) start(ctx context.Context, p mock.Plan) error {
 	return nil
 }
 
-// stop ends all programs.
-func (r *Rig) stop() {
+// stop ends all programs. A router of which there is a profile writes it first.
+func (r *Rig) stop() error {
+	var err error
+	for _, s := range r.Sides {
+		if s.Name == Ours && r.Profiles != "" {
+			err = s.process.Term()
+		}
+	}
 	for i := len(r.started) - 1; i >= 0; i-- {
 		r.started[i].Stop()
 	}
 	r.started, r.Sides = nil, nil
+	return err
 }
 
 // role starts this program in another role.

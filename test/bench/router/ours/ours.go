@@ -2,9 +2,12 @@ package ours
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"time"
 
@@ -25,6 +28,8 @@ type Spec struct {
 	GRPC  int    `json:"grpc"`
 	Ops   int    `json:"ops"`
 	Ports []int  `json:"ports"` // of the workers
+	// Profile is the file that a CPU profile of the router goes into, if any.
+	Profile string `json:"profile,omitempty"`
 }
 
 // fixed tells one state of the cluster.
@@ -43,7 +48,20 @@ func pod(i int) string { return "worker-" + strconv.Itoa(i) }
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // Route runs the router until ctx ends.
-func Route(ctx context.Context, s Spec) error {
+func Route(ctx context.Context, s Spec) (err error) {
+	if s.Profile != "" {
+		f, err := os.Create(s.Profile)
+		if err != nil {
+			return err
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		defer func() {
+			pprof.StopCPUProfile()
+			err = errors.Join(err, f.Close())
+		}()
+	}
 	m := discovery.Model{UID: mock.ModelUID, Object: mock.Model, Name: mock.Model, ServedNames: []string{mock.Model}, Created: time.Unix(1_700_000_000, 0)}
 	for i, port := range s.Ports {
 		m.Candidates = append(m.Candidates, discovery.Candidate{PodName: pod(i), Address: address(port)})

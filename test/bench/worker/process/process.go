@@ -77,6 +77,14 @@ func (p *Process) Stop() {
 	<-p.ended
 }
 
+// Term asks the process to end, and waits for it.
+func (p *Process) Term() error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return p.Wait()
+}
+
 // Wait waits until the process has ended by itself; an error has its last lines.
 func (p *Process) Wait() error {
 	<-p.ended
