@@ -194,6 +194,9 @@ func (x *exchange) write(status int, body []byte) error {
 	if _, err := x.w.Write(body); err != nil {
 		return errGone
 	}
+	if status == http.StatusOK && x.r.ProtoMajor == 1 {
+		_ = x.rc.Flush() // not behind the log's line; HTTP/2 would send a frame more
+	}
 	return nil
 }
 
