@@ -25,6 +25,7 @@ import (
 	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/router/gateway"
+	"github.com/ringfleet/ringfleet/router/lines"
 	"github.com/ringfleet/ringfleet/router/metrics"
 	"github.com/ringfleet/ringfleet/router/openai"
 	"github.com/ringfleet/ringfleet/router/tracing"
@@ -59,13 +60,14 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	giveRoom()
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	watcher, err := discovery.New(discovery.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Router: o.RouterName,
-		Log: logr.FromSlogHandler(log.Handler())})
-	if err != nil {
-		return err
-	}
-	return run(ctx, o, log, surroundings{source: watcher})
+	return logging(os.Stderr, func(log *slog.Logger) error {
+		watcher, err := discovery.New(discovery.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Router: o.RouterName,
+			Log: logr.FromSlogHandler(log.Handler())})
+		if err != nil {
+			return err
+		}
+		return run(ctx, o, log, surroundings{source: watcher})
+	})
 }
 
 // RunFrom is Run with what the cluster says told by from.
@@ -74,7 +76,14 @@ func RunFrom(ctx context.Context, o Options, from Source) error {
 		return err
 	}
 	giveRoom()
-	return run(ctx, o, slog.New(slog.NewJSONHandler(os.Stderr, nil)), surroundings{source: from})
+	return logging(os.Stderr, func(log *slog.Logger) error { return run(ctx, o, log, surroundings{source: from}) })
+}
+
+// logging calls f with a log to file. However f ends, no line of it waits then.
+func logging(file io.Writer, f func(log *slog.Logger) error) error {
+	w := lines.New(file, clock.RealClock{})
+	defer w.Close()
+	return f(slog.New(w.Handler()))
 }
 
 // surroundings are what a process is told by.
@@ -162,12 +171,12 @@ func newRouter(o Options, log *slog.Logger, k *keys, cert *certificate, traces *
 		Generator: &generator{r.fleet}, Trace: traces.Begin,
 	})
 	r.ops = newOps(r.fleet, set)
-	lines := slog.NewLogLogger(log.Handler(), slog.LevelWarn) // what the servers themselves have to say
+	warn := slog.NewLogLogger(log.Handler(), slog.LevelWarn) // what the servers themselves have to say
 	requests, end := context.WithCancelCause(context.Background())
 	r.endRequests = end
 	r.running = newRunning()
-	r.http = newFront(requests, r.running.counted(r.gateway), cert, lines)
-	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: lines,
+	r.http = newFront(requests, r.running.counted(r.gateway), cert, warn)
+	r.probes = &http.Server{Handler: r.ops.mux, ErrorLog: warn,
 		ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 120 * time.Second, MaxHeaderBytes: 32 << 10}
 	r.grpc = grpc.NewServer(grpc.Creds(k.fromManager), grpc.MaxConcurrentStreams(100), grpc.KeepaliveParams(identity.Keepalive()),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
