@@ -1,13 +1,11 @@
 package gateway
 
-import (
-	"context"
-	"log/slog"
-)
+import "log/slog"
 
-// log writes the request's line. It goes to the handler itself, which needs no place in the code.
+// log writes the request's line. It goes to the handler itself, which needs no place in the code, and writes also where the
+// request's context has ended, as slog says.
 func (x *exchange) log() {
-	ctx, handler := context.WithoutCancel(x.r.Context()), x.h.cfg.Log.Handler()
+	ctx, handler := x.r.Context(), x.h.cfg.Log.Handler()
 	if !handler.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
