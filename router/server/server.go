@@ -60,6 +60,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	giveRoom()
+	defer followLoad()()
 	return logging(os.Stderr, func(log *slog.Logger) error {
 		watcher, err := discovery.New(discovery.Options{Kubeconfig: o.Kubeconfig, Namespace: o.Namespace, Router: o.RouterName,
 			Log: logr.FromSlogHandler(log.Handler())})
@@ -76,6 +77,7 @@ func RunFrom(ctx context.Context, o Options, from Source) error {
 		return err
 	}
 	giveRoom()
+	defer followLoad()()
 	return logging(os.Stderr, func(log *slog.Logger) error { return run(ctx, o, log, surroundings{source: from}) })
 }
 

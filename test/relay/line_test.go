@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +36,12 @@ import (
 	"github.com/ringfleet/ringfleet/worker/metrics"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if err := os.Setenv("GOMAXPROCS", strconv.Itoa(runtime.GOMAXPROCS(0))); err != nil { // the router leaves the test's alone
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	hangs = time.Minute

@@ -1,0 +1,136 @@
+package server
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// On how many processors Go's code runs follows the work. As long as one of them is idle, Go wakes a thread for each goroutine
+// that becomes ready, which looks for more of them and finds none: at 1,000 requests a second on two processors that is a third
+// of all that a request costs.
+const (
+	// sampleEvery is how often the use is looked at: a burst that meets one processor has that one alone for as long.
+	sampleEvery = 100 * time.Millisecond
+	// crowded is the part of the processors' time beyond which there are more at once; roomy the one that is aimed at then, and
+	// that fewer would have to stay below for calmFor.
+	crowded, roomy = .7, .5
+	calmFor        = 3 * time.Second
+	// limitEvery is how often is looked whether there are still as many as there were.
+	limitEvery = 30 * time.Second
+)
+
+// useWatch judges by the use how many processors there should be.
+type useWatch struct {
+	calm time.Duration // for how long fewer would have done
+	most float64       // the most of them that were used in that time
+}
+
+// step returns how many processors to have after a time in which so much of the available ones' time was used.
+func (w *useWatch) step(have, available int, used, took time.Duration) int {
+	if took <= 0 {
+		return min(have, available)
+	}
+	use := used.Seconds() / took.Seconds()
+	if use >= roomy*float64(have-1) {
+		*w = useWatch{}
+		if use > crowded*float64(have) {
+			have = max(enough(use), have+1)
+		}
+		return min(have, available)
+	}
+	w.calm, w.most = w.calm+took, max(w.most, use)
+	if w.calm >= calmFor {
+		have = enough(w.most)
+		*w = useWatch{}
+	}
+	return min(have, available)
+}
+
+// enough is how many processors are roomy with such a use.
+func enough(use float64) int { return max(int(math.Ceil(use/roomy)), 1) }
+
+// processors are those that Go's code runs on.
+type processors struct {
+	clock clock.WithTicker
+	used  func() time.Duration // their time, since the process began
+	have  func() int
+	set   func(n int)
+	// all sets them to all that the machine and the process's limits allow now, and returns how many these are.
+	all func() int
+
+	watch     useWatch
+	fewer     bool // than all; otherwise Go itself heeds a limit that changes
+	available int  // when asked
+	asked     time.Time
+	at        time.Time // of the last sample
+	before    time.Duration
+}
+
+// followLoad has as many processors as the work needs until the returned function is called, unless GOMAXPROCS says how many.
+func followLoad() (stop func()) {
+	if os.Getenv("GOMAXPROCS") != "" {
+		return func() {}
+	}
+	return (&processors{clock: clock.RealClock{}, used: processTime, have: func() int { return runtime.GOMAXPROCS(0) },
+		set: func(n int) { runtime.GOMAXPROCS(n) },
+		all: func() int { runtime.SetDefaultGOMAXPROCS(); return runtime.GOMAXPROCS(0) }}).start()
+}
+
+// start samples until stop is called; they stay as many as they are then.
+func (p *processors) start() (stop func()) {
+	p.at, p.before = p.clock.Now(), p.used()
+	tick := p.clock.NewTicker(sampleEvery)
+	ended := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C():
+				p.sample(p.clock.Now())
+			}
+		}
+	})
+	return func() { close(ended); group.Wait() }
+}
+
+// sample looks at what was used since the last time, and sets how many there should be.
+func (p *processors) sample(now time.Time) {
+	have := p.have()
+	if !p.fewer {
+		p.available = have
+	} else if have > 1 && now.Sub(p.asked) >= limitEvery {
+		p.ask(now, have)
+		have = p.have()
+	}
+	used, took := p.used()-p.before, now.Sub(p.at)
+	p.at, p.before = now, p.before+used
+	if want := p.watch.step(have, p.available, used, took); want != have {
+		p.ask(now, want)
+	}
+}
+
+// ask looks how many are available, and sets them to so many of these.
+func (p *processors) ask(now time.Time, want int) {
+	p.available, p.asked = p.all(), now
+	if p.fewer = want < p.available; p.fewer {
+		p.set(want)
+	}
+}
+
+// processTime is the processors' time that this process has used.
+func processTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
