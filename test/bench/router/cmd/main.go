@@ -195,6 +195,7 @@ var roles = map[string]func(ctx context.Context, spec []byte, out io.Writer) err
 
 // serve runs the workers that speak HTTP until ctx ends.
 func serve(ctx context.Context, w measure.Workers) error {
+	mock.ShareProcessors()
 	broken := make(chan error, len(w.Ports))
 	for _, port := range w.Ports {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

@@ -74,6 +74,7 @@ func Route(ctx context.Context, s Spec) (err error) {
 
 // Work runs the workers that speak gRPC until ctx ends.
 func Work(ctx context.Context, s Spec, p mock.Plan) error {
+	mock.ShareProcessors()
 	files, err := identity.Files(filepath.Join(s.Keys, "worker"))
 	if err != nil {
 		return err

@@ -1,0 +1,17 @@
+package mock
+
+import (
+	"os"
+	"runtime"
+)
+
+// ShareProcessors has this process's Go code run on half of the processors, as a real worker's does, which leaves the others to
+// its engine. GOMAXPROCS in the environment overrules it.
+func ShareProcessors() {
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(half(runtime.GOMAXPROCS(0)))
+	}
+}
+
+// half of the processors is one at least.
+func half(available int) int { return max(available/2, 1) }
