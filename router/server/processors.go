@@ -4,6 +4,8 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/metrics"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,6 +23,9 @@ const (
 	// that fewer would have to stay below for calmFor.
 	crowded, roomy = .7, .5
 	calmFor        = 3 * time.Second
+	// lateFor takes the place of calmFor where work had to wait: a thread that other processes push aside uses little, and all
+	// that one has waits with it.
+	lateFor = 30 * time.Second
 	// limitEvery is how often is looked whether there are still as many as there were.
 	limitEvery = 30 * time.Second
 )
@@ -29,37 +34,45 @@ const (
 type useWatch struct {
 	calm time.Duration // for how long fewer would have done
 	most float64       // the most of them that were used in that time
+	late bool          // work had to wait for them since there were fewer
 }
 
-// step returns how many processors to have after a time in which so much of the available ones' time was used.
-func (w *useWatch) step(have, available int, used, took time.Duration) int {
-	if took <= 0 {
+// use is that of the processors in some time.
+type use struct {
+	used, took time.Duration
+	late       bool // work had to wait for one
+}
+
+// step returns how many processors to have after such a use of those there are.
+func (w *useWatch) step(have, available int, u use) int {
+	if u.took <= 0 {
 		return min(have, available)
 	}
-	use := used.Seconds() / took.Seconds()
-	if use >= roomy*float64(have-1) {
-		*w = useWatch{}
-		if use > crowded*float64(have) {
-			have = max(enough(use), have+1)
+	busy := u.used.Seconds() / u.took.Seconds()
+	if u.late || busy >= roomy*float64(have-1) {
+		*w = useWatch{late: w.late || u.late}
+		if u.late || busy > crowded*float64(have) {
+			have = max(enough(busy), have+1)
 		}
 		return min(have, available)
 	}
-	w.calm, w.most = w.calm+took, max(w.most, use)
-	if w.calm >= calmFor {
+	w.calm, w.most = w.calm+u.took, max(w.most, busy)
+	if w.calm >= lateFor || w.calm >= calmFor && !w.late {
 		have = enough(w.most)
 		*w = useWatch{}
 	}
 	return min(have, available)
 }
 
-// enough is how many processors are roomy with such a use.
-func enough(use float64) int { return max(int(math.Ceil(use/roomy)), 1) }
+// enough is how many processors are roomy where so many are busy.
+func enough(busy float64) int { return max(int(math.Ceil(busy/roomy)), 1) }
 
 // processors are those that Go's code runs on.
 type processors struct {
 	clock clock.WithTicker
 	used  func() time.Duration // their time, since the process began
 	have  func() int
+	late  func() bool // whether work had to wait since the last time
 	set   func(n int)
 	// all sets them to all that the machine and the process's limits allow now, and returns how many these are.
 	all func() int
@@ -77,7 +90,7 @@ func followLoad() (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
 	}
-	return (&processors{clock: clock.RealClock{}, used: processTime, have: func() int { return runtime.GOMAXPROCS(0) },
+	return (&processors{clock: clock.RealClock{}, used: processTime, late: newWaits().late, have: func() int { return runtime.GOMAXPROCS(0) },
 		set: func(n int) { runtime.GOMAXPROCS(n) },
 		all: func() int { runtime.SetDefaultGOMAXPROCS(); return runtime.GOMAXPROCS(0) }}).start()
 }
@@ -113,7 +126,7 @@ func (p *processors) sample(now time.Time) {
 	}
 	used, took := p.used()-p.before, now.Sub(p.at)
 	p.at, p.before = now, p.before+used
-	if want := p.watch.step(have, p.available, used, took); want != have {
+	if want := p.watch.step(have, p.available, use{used, took, p.late()}); want != have {
 		p.ask(now, want)
 	}
 }
@@ -124,6 +137,49 @@ func (p *processors) ask(now time.Time, want int) {
 	if p.fewer = want < p.available; p.fewer {
 		p.set(want)
 	}
+}
+
+// A goroutine is late that was ready for so long until it ran. Go counts one of eight; that many of them, and that part of all,
+// tell that a process is pushed aside, and not of a collection.
+const (
+	lateAfter = .002 // s
+	lateLeast = 4
+	latePart  = .05
+)
+
+// waits are those of goroutines that were ready for a processor.
+type waits struct {
+	sample     [1]metrics.Sample
+	first      int // bucket of those that were late
+	all, tardy uint64
+}
+
+func newWaits() *waits {
+	w := &waits{sample: [1]metrics.Sample{{Name: "/sched/latencies:seconds"}}}
+	w.late()
+	w.first, _ = slices.BinarySearch(w.sample[0].Value.Float64Histogram().Buckets, lateAfter)
+	w.late()
+	return w
+}
+
+// late reports whether many were since it was asked last.
+func (w *waits) late() bool {
+	metrics.Read(w.sample[:])
+	var all, tardy uint64
+	for i, n := range w.sample[0].Value.Float64Histogram().Counts {
+		all += n
+		if i >= w.first {
+			tardy += n
+		}
+	}
+	return w.count(all, tardy)
+}
+
+// count is late with what has been counted since the process began.
+func (w *waits) count(all, tardy uint64) bool {
+	moreAll, moreTardy := all-w.all, tardy-w.tardy
+	w.all, w.tardy = all, tardy
+	return moreTardy >= lateLeast && float64(moreTardy) >= latePart*float64(moreAll)
 }
 
 // processTime is the processors' time that this process has used.

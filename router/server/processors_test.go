@@ -47,11 +47,12 @@ func TestProcessorsTranscripts(t *testing.T) {
 }
 
 // work has samples taken of work that is so many processors' and lasts so long, a kind a line. Of more than there are, there is
-// only what they do. What changes is told with the time since the kind began.
+// only what they do. It is late where it waits for a processor longer than it should. What changes is told with the time since the kind began.
 func work(t *testing.T, w *useWatch, have, available int, input string) (int, string) {
 	var out strings.Builder
 	for line := range strings.SplitSeq(input, "\n") {
 		of, lasts, _ := strings.Cut(line, " for ")
+		of, late := strings.CutSuffix(of, " late")
 		need, err := strconv.ParseFloat(of, 64)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +64,7 @@ func work(t *testing.T, w *useWatch, have, available int, input string) (int, st
 		fmt.Fprintf(&out, "%s:", line)
 		for at := sampleEvery; at <= whole; at += sampleEvery {
 			used := time.Duration(min(need, float64(have)) * float64(sampleEvery))
-			if n := w.step(have, available, used, sampleEvery); n != have {
+			if n := w.step(have, available, use{used, sampleEvery, late}); n != have {
 				have = n
 				fmt.Fprintf(&out, " %d after %s,", n, at)
 			}
@@ -87,7 +88,7 @@ func (m *machine) all() int {
 
 // on returns the processors of a machine, which has a tenth of a second of its clock between samples.
 func (m *machine) on(clock *clocktesting.FakeClock) *processors {
-	p := &processors{clock: clock, used: func() time.Duration { return m.used }, have: func() int { return m.have },
+	p := &processors{clock: clock, used: func() time.Duration { return m.used }, have: func() int { return m.have }, late: func() bool { return false },
 		set: func(n int) { m.have = n }, all: m.all}
 	p.at = clock.Now()
 	return p
@@ -183,6 +184,33 @@ func TestProcessorsAreSampledUntilTheRouterEnds(t *testing.T) {
 	stop()
 	if m.have != 1 {
 		t.Errorf("%d processors after 3 s without work, want 1", m.have)
+	}
+}
+
+func TestWorkIsLateWhereManyWaitedAndNotWhereFewDid(t *testing.T) {
+	w := &waits{all: 1000, tardy: 100}
+	for _, c := range []struct {
+		more, tardy uint64
+		want        bool
+	}{{0, 0, false}, {3, 3, false}, {4, 4, true}, {80, 4, true}, {100, 4, false}, {100, 5, true}, {1000, 49, false}, {1000, 50, true}} {
+		if got := w.count(w.all+c.more, w.tardy+c.tardy); got != c.want {
+			t.Errorf("late where %d of %d waited: %v, want %v", c.tardy, c.more, got, c.want)
+		}
+	}
+}
+
+func TestAWaitIsLateFromTheBucketOfTwoMillisecondsOn(t *testing.T) {
+	w := newWaits()
+	if b := w.sample[0].Value.Float64Histogram().Buckets; w.first == 0 || b[w.first-1] >= lateAfter || b[w.first] < lateAfter {
+		t.Errorf("bucket %d of %d is the first", w.first, len(b))
+	}
+}
+
+func BenchmarkASampleOfProcessors(b *testing.B) {
+	w := newWaits()
+	for b.Loop() {
+		w.late()
+		processTime()
 	}
 }
 
