@@ -19,9 +19,10 @@ import (
 const (
 	// sampleEvery is how often the use is looked at: a burst that meets one processor has that one alone for as long.
 	sampleEvery = 100 * time.Millisecond
-	// crowded is the part of the processors' time beyond which there are more at once; roomy the one that is aimed at then, and
-	// that fewer would have to stay below for calmFor.
-	crowded, roomy = .7, .5
+	// crowded is the part of the processors' time beyond which there are more at once, ample the one that is aimed at then.
+	// roomy is the part of fewer processors that may be used, on average over calmFor, so that these do: the same work uses
+	// less on fewer.
+	crowded, ample, roomy = .7, .5, .65
 	calmFor        = 3 * time.Second
 	// lateFor takes the place of calmFor where work had to wait: a thread that other processes push aside uses little, and all
 	// that one has waits with it.
@@ -32,9 +33,8 @@ const (
 
 // useWatch judges by the use how many processors there should be.
 type useWatch struct {
-	calm time.Duration // for how long fewer would have done
-	most float64       // the most of them that were used in that time
-	late bool          // work had to wait for them since there were fewer
+	calm, used time.Duration // how long none was crowded, and what was used in that time
+	late       bool          // work had to wait for them since there were fewer
 }
 
 // use is that of the processors in some time.
@@ -48,24 +48,20 @@ func (w *useWatch) step(have, available int, u use) int {
 	if u.took <= 0 {
 		return min(have, available)
 	}
-	busy := u.used.Seconds() / u.took.Seconds()
-	if u.late || busy >= roomy*float64(have-1) {
+	if busy := u.used.Seconds() / u.took.Seconds(); u.late || busy > crowded*float64(have) {
 		*w = useWatch{late: w.late || u.late}
-		if u.late || busy > crowded*float64(have) {
-			have = max(enough(busy), have+1)
-		}
-		return min(have, available)
+		return min(max(enough(busy, ample), have+1), available)
 	}
-	w.calm, w.most = w.calm+u.took, max(w.most, busy)
+	w.calm, w.used = w.calm+u.took, w.used+u.used
 	if w.calm >= lateFor || w.calm >= calmFor && !w.late {
-		have = enough(w.most)
+		have = min(have, enough(w.used.Seconds()/w.calm.Seconds(), roomy))
 		*w = useWatch{}
 	}
 	return min(have, available)
 }
 
-// enough is how many processors are roomy where so many are busy.
-func enough(busy float64) int { return max(int(math.Ceil(busy/roomy)), 1) }
+// enough is how many processors there must be so that no greater part of them is busy where so many are.
+func enough(busy, part float64) int { return max(int(math.Ceil(busy/part)), 1) }
 
 // processors are those that Go's code runs on.
 type processors struct {

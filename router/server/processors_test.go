@@ -129,11 +129,11 @@ func TestALimitThatChangesIsHeeded(t *testing.T) {
 		later  float64
 		want   int
 	}{
-		"one that falls, by fewer than all":         {busy: 1.9, before: 4, limit: 2, after: 300, later: 1.9, want: 2},
+		"one that falls, by fewer than all":         {busy: 2.5, before: 4, limit: 2, after: 300, later: 1.9, want: 2},
 		"one that falls, by all":                    {busy: 7, before: 8, limit: 2, after: 1, later: 1.9, want: 2},
 		"one that rises, by one processor":          {busy: 0, before: 1, limit: 16, after: 5, later: 16, want: 16},
 		"one that rises, by all":                    {busy: 7, before: 8, limit: 16, after: 2, later: 16, want: 16},
-		"one that falls to what there is, by fewer": {busy: 1.9, before: 4, limit: 4, after: 300, later: 1.9, want: 4},
+		"one that falls to what there is, by fewer": {busy: 2.5, before: 4, limit: 4, after: 300, later: 2.5, want: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock, m := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &machine{have: 8, limit: 8}

@@ -83,6 +83,12 @@ const (
 	maxReceive = 16 << 20 // bytes of one message; a chat of a full long context is some MiB
 	maxStreams = 1024
 	minPing    = 5 * time.Second
+	// How many bytes a router may send ahead of a request and of all of them: most prompts whole. Sizes that gRPC does not
+	// adapt: to adapt them it asks for an echo of each message, and begins with windows in which a long prompt has to wait.
+	streamWindow     = 1 << 20
+	connectionWindow = 8 << 20
+	// keptCalls goroutines serve one call after the other, as a new one grows its stack again and again; further ones are new.
+	keptCalls = 64
 )
 
 // Options are a grpc.Server's options for this service.
@@ -91,6 +97,8 @@ func Options(creds credentials.TransportCredentials) []grpc.ServerOption {
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.NumStreamWorkers(keptCalls),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(identity.Keepalive()),
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
@@ -70,7 +69,7 @@ func doubles(ctx context.Context, r *rig.Rig, n int) (func(), error) {
 			stop()
 			return nil, err
 		}
-		g := grpc.NewServer(grpc.Creds(creds), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+		g := grpc.NewServer(mock.Options(creds)...)
 		pod := fmt.Sprintf("double-%d", i)
 		workerv1.RegisterWorkerServer(g, &mock.GRPC{Pod: pod, Plan: mock.Plan{Tokens: 2, Silence: time.Hour}})
 		go func() { _ = g.Serve(l) }() // it ends with its listener

@@ -9,13 +9,13 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
+	"github.com/ringfleet/ringfleet/test/bench/router/mock"
 )
 
 // liar is a worker that speaks the contract with routers, and breaks it as it is told. It runs in this process.
@@ -68,8 +68,7 @@ func (l *liar) start() (stop func(), err error) {
 		done()
 		return nil, err
 	}
-	s := grpc.NewServer(grpc.Creds(creds), grpc.MaxSendMsgSize(1<<30), grpc.KeepaliveEnforcementPolicy(
-		keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+	s := grpc.NewServer(append(mock.Options(creds), grpc.MaxSendMsgSize(1<<30))...)
 	workerv1.RegisterWorkerServer(s, l)
 	served := make(chan struct{})
 	go func() {

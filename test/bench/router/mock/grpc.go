@@ -1,11 +1,14 @@
 package mock
 
 import (
+	"math"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/worker/grpcserver"
 )
 
 // ModelUID is that of the model that GRPC's workers serve.
@@ -23,6 +26,11 @@ const (
 	seats  = 1 << 20
 	blocks = 1 << 26
 )
+
+// Options are a server's options for such workers: a real worker's, but for as many streams at once as there are.
+func Options(creds credentials.TransportCredentials) []grpc.ServerOption {
+	return append(grpcserver.Options(creds), grpc.MaxConcurrentStreams(math.MaxUint32))
+}
 
 // Watch reports that the model is loaded and idle.
 func (g *GRPC) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[workerv1.Report]) error {

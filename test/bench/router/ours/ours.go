@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
@@ -90,8 +89,7 @@ func Work(ctx context.Context, s Spec, p mock.Plan) error {
 		if err != nil {
 			return fmt.Errorf("listen as worker %d: %w", i, err)
 		}
-		g := grpc.NewServer(grpc.Creds(creds), grpc.KeepaliveEnforcementPolicy(
-			keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
+		g := grpc.NewServer(mock.Options(creds)...)
 		workerv1.RegisterWorkerServer(g, &mock.GRPC{Pod: pod(i), Plan: p})
 		defer g.Stop()
 		go func() { broken <- g.Serve(l) }()
