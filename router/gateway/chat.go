@@ -73,6 +73,7 @@ func (x *exchange) collect(ctx context.Context, call *Call, answer *openai.Compl
 	}
 	x.w.Header().Set(telemetry.HeaderWorker, x.worker)
 	x.w.Header().Set(telemetry.HeaderReason, stream.Reason())
+	stream.Close() // whoever has the answer may ask at once, and finds the place free
 	return x.write(http.StatusOK, answer.AppendBody(make([]byte, 0, answer.BodySize(choices)), choices, x.usage))
 }
 

@@ -106,5 +106,9 @@ func (x *exchange) vectors(out *Embeddings, req *openai.EmbeddingRequest) error 
 			buf = buf[:0]
 		}
 	}
-	return x.send(openai.AppendEmbeddingsTail(buf, req.Model, out.PromptTokens))
+	if err := x.send(openai.AppendEmbeddingsTail(buf, req.Model, out.PromptTokens)); err != nil {
+		return err
+	}
+	x.sent(http.StatusOK)
+	return nil
 }

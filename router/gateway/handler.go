@@ -194,10 +194,15 @@ func (x *exchange) write(status int, body []byte) error {
 	if _, err := x.w.Write(body); err != nil {
 		return errGone
 	}
-	if status == http.StatusOK && x.r.ProtoMajor == 1 {
-		_ = x.rc.Flush() // not behind the log's line; HTTP/2 would send a frame more
-	}
+	x.sent(status)
 	return nil
+}
+
+// sent lets a whole answer go before the log's line about it. HTTP/2 would send a frame more for it.
+func (x *exchange) sent(status int) {
+	if status == http.StatusOK && x.r.ProtoMajor == 1 {
+		_ = x.rc.Flush()
+	}
 }
 
 // Values of headers that many responses share. Nobody changes them.

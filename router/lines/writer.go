@@ -29,6 +29,7 @@ type Writer struct {
 	waiting []byte     // where it holds any, armed or writing is true
 	spare   []byte     // the other buffer; nil while it is handed to the file
 	armed   bool       // the clock will call due
+	owed    bool       // due has called while somebody wrote
 	closed  bool
 }
 
@@ -78,12 +79,12 @@ func (w *Writer) Close() {
 	w.flush()
 }
 
-// due is called by the clock. Where somebody writes, that one goes on with what waits.
+// due is called by the clock. Where somebody writes, that one goes on with what waits, once at least.
 func (w *Writer) due() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.armed = false
-	if !w.writing {
+	if w.owed = w.writing; !w.owed {
 		w.flush()
 	}
 }
@@ -94,8 +95,9 @@ func (w *Writer) flush() {
 		w.written.Wait()
 	}
 	w.writing = true
-	for first := true; len(w.waiting) > 0 && (first || !w.armed); first = false {
+	for first := true; len(w.waiting) > 0 && (first || w.owed || !w.armed); first = false {
 		out := w.waiting
+		w.owed = false
 		w.waiting, w.spare = w.spare, nil
 		w.mu.Unlock()
 		_, _ = w.file.Write(out) // where no line can be written, nobody can be told

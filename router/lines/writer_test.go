@@ -154,10 +154,12 @@ func TestLinesWhoseTimeComesWhileTheFileIsWrittenFollowAtOnce(t *testing.T) {
 		synctest.Wait() // a is being written
 		log(t, w, "b\n")
 		pass(Patience)
+		synctest.Wait()
+		log(t, w, "c\n") // it has time, and goes with b
 		<-f.gate
 		<-f.gate
 		synctest.Wait()
-		want(t, f, "a\n", "b\n")
+		want(t, f, "a\n", "b\nc\n")
 	})
 }
 

@@ -42,7 +42,6 @@ type Set struct {
 	RingMembers     *prometheus.GaugeVec     // …_ring_members{model}
 	Candidates      *prometheus.GaugeVec     // …_ring_candidates{model}
 	Synced          prometheus.Gauge         // …_synced
-	Processors      prometheus.Gauge         // …_processors
 	modelCollectors []interface {
 		DeletePartialMatch(prometheus.Labels) int
 	}
@@ -89,9 +88,7 @@ func New() *Set {
 		Help: "1 after the first full sync with the API server."})
 	s.Kept = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "answers_kept_bytes",
 		Help: "What is kept of answers under way so that they can go on at another worker."})
-	s.Processors = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "processors",
-		Help: "On how many processors the router runs now, which follows its work."})
-	s.Registry.MustRegister(s.Synced, s.Kept, s.Processors, collectors.NewGoCollector(),
+	s.Registry.MustRegister(s.Synced, s.Kept, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return s
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -283,7 +282,6 @@ func (b *bell) ring() {
 // figures brings those up to date that are looked at only when somebody asks.
 func (f *fleet) figures() {
 	f.set.Kept.Set(float64(f.calls.Kept()))
-	f.set.Processors.Set(float64(runtime.GOMAXPROCS(0)))
 	bands := *f.bands.Load()
 	odd := map[string]int{}
 	for _, w := range f.table.Workers() {

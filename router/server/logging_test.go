@@ -12,7 +12,7 @@ func TestEveryLineIsWrittenHoweverTheRouterEnds(t *testing.T) {
 	for name, end := range map[string]func() error{
 		"after a drain": func() error { return nil },
 		"by an error":   func() error { return broken },
-		"by a panic":    func() error { panic(broken) }, //nolint:forbidigo // it is what the test is about
+		"by a panic":    func() error { panic(broken) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var file bytes.Buffer

@@ -23,7 +23,7 @@ const (
 	// roomy is the part of fewer processors that may be used, on average over calmFor, so that these do: the same work uses
 	// less on fewer.
 	crowded, ample, roomy = .7, .5, .65
-	calmFor        = 3 * time.Second
+	calmFor               = 3 * time.Second
 	// lateFor takes the place of calmFor where work had to wait: a thread that other processes push aside uses little, and all
 	// that one has waits with it.
 	lateFor = 30 * time.Second
@@ -70,7 +70,8 @@ type processors struct {
 	have  func() int
 	late  func() bool // whether work had to wait since the last time
 	set   func(n int)
-	// all sets them to all that the machine and the process's limits allow now, and returns how many these are.
+	// all sets them to as many as Go takes by itself by what the machine and the process's limits are now, and returns how
+	// many these are.
 	all func() int
 
 	watch     useWatch
@@ -122,7 +123,11 @@ func (p *processors) sample(now time.Time) {
 	}
 	used, took := p.used()-p.before, now.Sub(p.at)
 	p.at, p.before = now, p.before+used
-	if want := p.watch.step(have, p.available, use{used, took, p.late()}); want != have {
+	switch want := p.watch.step(have, p.available, use{used, took, p.late()}); {
+	case want == have:
+	case want < p.available && p.fewer && now.Sub(p.asked) < limitEvery:
+		p.set(want) // one stop of all that runs in place of two
+	default:
 		p.ask(now, want)
 	}
 }

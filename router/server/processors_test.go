@@ -78,6 +78,7 @@ func work(t *testing.T, w *useWatch, have, available int, input string) (int, st
 type machine struct {
 	have, limit, asked int
 	used               time.Duration
+	late               bool
 }
 
 func (m *machine) all() int {
@@ -88,7 +89,7 @@ func (m *machine) all() int {
 
 // on returns the processors of a machine, which has a tenth of a second of its clock between samples.
 func (m *machine) on(clock *clocktesting.FakeClock) *processors {
-	p := &processors{clock: clock, used: func() time.Duration { return m.used }, have: func() int { return m.have }, late: func() bool { return false },
+	p := &processors{clock: clock, used: func() time.Duration { return m.used }, have: func() int { return m.have }, late: func() bool { return m.late },
 		set: func(n int) { m.have = n }, all: m.all}
 	p.at = clock.Now()
 	return p
@@ -117,6 +118,16 @@ func TestProcessorsThatRestAreGivenBackAndTakenAgain(t *testing.T) {
 	m.spend(p, clock, 1, 9)
 	if m.have != 4 || p.fewer {
 		t.Errorf("%d processors 200 ms after more work than for all, want 4 and Go's own to follow (%v)", m.have, !p.fewer)
+	}
+}
+
+func TestWorkThatWaitsGetsAProcessorMore(t *testing.T) {
+	clock, m := clocktesting.NewFakeClock(time.Unix(1e9, 0)), &machine{have: 4, limit: 4}
+	p := m.on(clock)
+	m.spend(p, clock, 30, 0)
+	m.late = true
+	if m.spend(p, clock, 1, .1); m.have != 2 {
+		t.Errorf("%d processors, want one more than 1", m.have)
 	}
 }
 

@@ -203,7 +203,8 @@ func (r *router) serve(group *sync.WaitGroup, broken chan<- error) {
 	for i, serve := range []func(net.Listener) error{clients, r.grpc.Serve, r.probes.Serve} {
 		group.Go(func() {
 			err := serve(r.listeners[i])
-			if err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
+			drained := i == 0 && r.ops.draining.Load() // drain closes the clients' listener
+			if err != nil && !drained && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
 				broken <- fmt.Errorf("serve %s: %w", r.listeners[i].Addr(), err)
 			}
 		})

@@ -83,8 +83,9 @@ const (
 	maxReceive = 16 << 20 // bytes of one message; a chat of a full long context is some MiB
 	maxStreams = 1024
 	minPing    = 5 * time.Second
-	// How many bytes a router may send ahead of a request and of all of them: most prompts whole. Sizes that gRPC does not
-	// adapt: to adapt them it asks for an echo of each message, and begins with windows in which a long prompt has to wait.
+	// How many bytes of a request may lie unread, so that most prompts come whole, and how many of a connection may be under
+	// way. Sizes that gRPC does not adapt: to adapt them it asks for an echo of each message, and begins with windows in which
+	// a long prompt has to wait.
 	streamWindow     = 1 << 20
 	connectionWindow = 8 << 20
 	// keptCalls goroutines serve one call after the other, as a new one grows its stack again and again; further ones are new.

@@ -46,9 +46,11 @@ func newEvents(r io.Reader, most int) *events {
 	return &events{r: bufio.NewReaderSize(r, 16<<10), room: rooms.Get().(*room), most: most}
 }
 
-// close hands the room on; the last event is not valid any more.
+// close hands the room on, unless a long prompt has made it large; the last event is not valid any more.
 func (e *events) close() {
-	rooms.Put(e.room)
+	if cap(e.line)+cap(e.data) <= 4*eventBytes {
+		rooms.Put(e.room)
+	}
 	e.room = nil
 }
 

@@ -142,8 +142,8 @@ func killedRouter() []trial.Trial {
 type killing struct {
 	s *service
 	// during and after are the shares that were answered of what ran at the kill or began within 10 s, and of what began
-	// later; elsewhere counts those that broke on another router, broken those that broke, and had those that were in flight
-	// on the router when it was asked, or were sent to it between that and the kill.
+	// later; elsewhere counts those that broke on another router, broken those that broke, and had at most those that were in
+	// flight on the router: when it was asked, or sent to it between that and the kill.
 	during, after          trial.Series
 	elsewhere, broken, had float64
 }
