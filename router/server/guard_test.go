@@ -162,6 +162,7 @@ func TestAStreamIsFinishedWhereAllOthersOfItsConnectionAreTakenBack(t *testing.T
 	now := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	at := guardedFront(t, nil, now, func(w http.ResponseWriter, r *http.Request) {
 		if first.CompareAndSwap(false, true) {
+			began <- struct{}{}
 			_ = http.NewResponseController(w).Flush()
 			<-finish
 			_, _ = io.WriteString(w, "done")
@@ -197,6 +198,7 @@ func TestAStreamIsFinishedWhereAllOthersOfItsConnectionAreTakenBack(t *testing.T
 		}
 	}
 	ask(1)
+	<-began // no other one is the first
 	for id, asked := uint32(3), true; asked; id += 2 {
 		ask(id)
 		select {
