@@ -109,6 +109,6 @@ func (x *exchange) vectors(out *Embeddings, req *openai.EmbeddingRequest) error 
 	if err := x.send(openai.AppendEmbeddingsTail(buf, req.Model, out.PromptTokens)); err != nil {
 		return err
 	}
-	x.sent(http.StatusOK)
+	x.sent()
 	return nil
 }

@@ -194,13 +194,13 @@ func (x *exchange) write(status int, body []byte) error {
 	if _, err := x.w.Write(body); err != nil {
 		return errGone
 	}
-	x.sent(status)
+	x.sent()
 	return nil
 }
 
 // sent lets a whole answer go before the log's line about it. HTTP/2 would send a frame more for it.
-func (x *exchange) sent(status int) {
-	if status == http.StatusOK && x.r.ProtoMajor == 1 {
+func (x *exchange) sent() {
+	if x.status == http.StatusOK && x.r.ProtoMajor == 1 {
 		_ = x.rc.Flush()
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"runtime"
 )
 
-// ShareProcessors has this process's Go code run on half of the processors, as a real worker's does, which leaves the others to
-// its engine. GOMAXPROCS in the environment overrules it.
+// ShareProcessors has this process's Go code run on half of the processors, as that of a real worker does which leaves the
+// others to an engine on the CPU. GOMAXPROCS in the environment overrules it.
 func ShareProcessors() {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(half(runtime.GOMAXPROCS(0)))
