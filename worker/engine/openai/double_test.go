@@ -84,6 +84,10 @@ func (d *double) stop() {
 	s.Close()
 }
 
+// keepNone has it end each connection after one answer. A client that closes those it keeps may miss one whose answer
+// was read a moment ago.
+func (d *double) keepNone() { d.http.Config.SetKeepAlivesEnabled(false) }
+
 func (d *double) url() string { return "http://" + d.addr }
 
 // change sets knobs.

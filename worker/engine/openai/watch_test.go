@@ -102,9 +102,9 @@ func TestARequestThatFindsTheServerGoneIsNotLoaded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDouble(t, "vllm")
+			d.keepNone()
 			w := watchIt(t, d)
-			d.stop()
-			w.client.close() // no connection is kept, and the clock stands: the driver has not looked since
+			d.stop() // the clock stands: the driver has not looked since
 			if err := ask(w.Driver); !errors.Is(err, engine.ErrNotLoaded) {
 				t.Errorf("it ended with %v", err)
 			}
@@ -244,6 +244,7 @@ func TestABrokenStreamMakesTheWatchLookAtOnce(t *testing.T) {
 
 func TestAHealthCheckWhoseConnectionBreaksIsMadeAgain(t *testing.T) {
 	d := newDouble(t, "vllm")
+	d.keepNone()                                                         // on a connection that was used before, net/http asks again by itself
 	w := watchIt(t, d, func(o *Options) { o.Interval = 24 * time.Hour }) // the only check is that below
 	asked := 0
 	d.change(func(d *double) {
@@ -253,7 +254,6 @@ func TestAHealthCheckWhoseConnectionBreaksIsMadeAgain(t *testing.T) {
 			}
 		}
 	})
-	w.client.close() // on a connection that was used before, net/http asks again by itself
 	w.check(context.Background())
 	w.mu.Lock()
 	defer w.mu.Unlock()
