@@ -46,6 +46,8 @@ type Member struct {
 	Weight int
 	// Resumes says that its engine can go on after tokens that another worker made.
 	Resumes bool
+	// GeneratesMany says that it takes one request after the other on a stream.
+	GeneratesMany bool
 	// Anomaly is the signal by which it differs from its past or its peers, such as "BetweenTokens"; empty when there is
 	// none, and always in a Snapshot: it says nothing of where a request may go.
 	Anomaly string

@@ -201,7 +201,8 @@ func (w *watcher) worker() Worker {
 		Member: Member{
 			Candidate: w.candidate, State: w.detector.State(), Instance: w.detector.Instance(),
 			Revision: w.report.GetRevision(), Loaded: w.expected && w.report.GetModelLoaded(), Suspect: w.suspect,
-			Ejected: !ejected.IsZero(), Since: w.since, Weight: weight(w.report), Resumes: w.report.GetResumes(), Anomaly: anomaly,
+			Ejected: !ejected.IsZero(), Since: w.since, Weight: weight(w.report), Resumes: w.report.GetResumes(),
+			GeneratesMany: w.report.GetGeneratesMany(), Anomaly: anomaly,
 		},
 		Report: w.report, LastError: w.detector.Why(),
 	}

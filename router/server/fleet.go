@@ -218,7 +218,7 @@ func (f *fleet) publish() {
 				InRing: m.State == heartbeat.Up, Suspect: m.Suspect, Ejected: m.Ejected, Since: m.Since, Weight: m.Weight, Resumes: m.Resumes,
 			})
 			all = append(all, upstream.Worker{Pod: m.Pod, Instance: m.Instance, Address: m.Address,
-				Lost: m.State == heartbeat.Lost, Draining: m.State == heartbeat.Draining || m.Terminating})
+				Lost: m.State == heartbeat.Lost, Draining: m.State == heartbeat.Draining || m.Terminating, Many: m.GeneratesMany})
 			if m.Ejected {
 				ejected++
 			}

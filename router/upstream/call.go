@@ -2,10 +2,12 @@ package upstream
 
 import (
 	"context"
+	"errors"
+	"io"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -21,8 +23,11 @@ type attempt struct {
 	ticket   ticket
 	caller   context.Context
 	ctx      context.Context
-	call     grpc.ServerStreamingClient[workerv1.GenerateResponse]
+	call     call
+	trailer  func() metadata.MD // of the call, once it has ended
+	unhook   func() bool        // lets the end of ctx no longer end the lane; it says whether it came in time
 	patience patience
+	id       string // the worker says it back on a lane
 
 	adapter bool // the request names one
 	resumed bool // it goes on with an answer
@@ -32,6 +37,9 @@ type attempt struct {
 	head  []*workerv1.GenerateResponse // came until the first one that shows something, and are not handed out yet
 	open  int                          // choices without a finish
 
+	heard   bool // on a lane: the worker has said that it answers this attempt
+	said    bool // on a lane: how it has ended
+	free    bool // on a lane: nothing more comes, and it takes the next request
 	started bool // the worker has accepted it
 	shown   bool // a piece that shows something is there
 	tokens  int  // in deltas
@@ -51,12 +59,8 @@ func (a *attempt) start(r *Request, message *workerv1.GenerateRequest) failure {
 		a.end()
 		return failure{err: err, idle: true, gone: lives}
 	}
-	var err error
-	a.call, err = workerv1.NewWorkerClient(a.peer.conn).Generate(a.ctx, message, generateOptions...)
-	if err == nil {
-		err = a.begin()
-	}
-	if err != nil {
+	a.id = message.GetAttemptId()
+	if err := a.ask(message); err != nil {
 		f := a.ending().judge(err)
 		a.end()
 		return f
@@ -66,12 +70,28 @@ func (a *attempt) start(r *Request, message *workerv1.GenerateRequest) failure {
 	return failure{}
 }
 
+// ask sends message and waits for the first piece of the answer. A worker that goes away ends the lanes that rest: what was
+// sent on one at that moment it has not begun, and is sent once more.
+func (a *attempt) ask(message *workerv1.GenerateRequest) error {
+	for {
+		rested, err := a.dispatch(message)
+		if err == nil {
+			err = a.begin()
+		}
+		if err == nil || !rested || a.heard || !errors.Is(err, io.EOF) {
+			return err
+		}
+		a.quit()
+		a.lane = a.client.rouse(a.peer)
+	}
+}
+
 // ending is what is known of a when its call has ended. Where a connection was there and the worker has said nothing, not even
 // an error, it may have been at work.
 func (a *attempt) ending() ending {
 	return ending{
 		caller: a.caller, ctx: a.ctx, pod: a.worker.Pod, shown: a.shown, adapter: a.adapter, resumed: a.resumed,
-		started: a.started || a.call != nil && len(a.call.Trailer()) == 0,
+		started: a.started || a.call != nil && !a.said && len(a.trailer()) == 0,
 	}
 }
 
@@ -130,10 +150,15 @@ func (a *attempt) receive(e *event) (*workerv1.GenerateResponse, error) {
 		a.patience.wait()
 		err := a.call.RecvMsg(e)
 		a.patience.rest()
+		if err == nil {
+			err = a.greeted(&e.response)
+		}
 		if err != nil {
 			return nil, err
 		}
 		switch x := e.response.GetEvent().(type) {
+		case *workerv1.GenerateResponse_Ended:
+			return nil, a.ended(x.Ended)
 		case *workerv1.GenerateResponse_Accepted:
 			a.accept(x.Accepted)
 		case *workerv1.GenerateResponse_Delta:
@@ -187,7 +212,7 @@ func (a *attempt) finish(u *workerv1.Usage) {
 		return
 	}
 	enough := a.client.options.Clock.AfterFunc(lastWord, func() { a.cancel(nil) })
-	_ = a.call.RecvMsg(unread{}) // io.EOF, or an error that no longer matters
+	a.last()
 	enough.Stop()
 	a.result.Answered = true
 	a.end()
@@ -202,6 +227,7 @@ func (a *attempt) end() {
 	a.over = true
 	now := a.client.options.Clock.Now()
 	a.patience.stop()
+	a.leave()
 	a.cancel(nil)
 	a.client.release(&a.seat)
 	if !a.result.Answered || a.resumed { // the usage of an answer that went on counts what others made of it, too

@@ -123,6 +123,8 @@ type Client struct {
 	inFlight map[string]uint32 // by pod
 	budget   budget
 	suspects quarantine
+	lanes    int       // that rest, of all peers
+	swept    time.Time // when those that rest for long were last ended
 	closed   bool
 }
 
@@ -156,6 +158,8 @@ type Worker struct {
 	Lost bool
 	// Draining says that it goes away because it was told to.
 	Draining bool
+	// Many says that it serves GenerateMany.
+	Many bool
 }
 
 // Sync tells which workers there are. The connection to one that is not named is closed when its last stream has
@@ -178,10 +182,14 @@ func (c *Client) Sync(workers []Worker) {
 		named = named && w.Instance == key.instance && w.Address == key.address
 		p.unknown = !named
 		p.draining = p.draining || named && w.Draining
+		p.many = p.many || named && w.Many
 		if named && w.Lost || !named && len(p.seats) == 0 {
 			c.drop(key)
 			gone = append(gone, going{p, slices.Collect(maps.Keys(p.seats))})
 		}
+	}
+	if now.Sub(c.swept) >= laneRest {
+		c.sweep(now)
 	}
 	c.suspects.settle(now, c.verdict)
 	c.mu.Unlock()

@@ -314,9 +314,9 @@ func TestAfterTheFirstPieceADeathEndsTheAnswer(t *testing.T) {
 		"the process is killed":    {stay(accepted(), delta("a")), func(f *fleet) { f.workers[0].kill() }, ErrLost},
 		"its heartbeats end":       {stay(accepted(), delta("a")), func(f *fleet) { f.lose(0) }, ErrLost},
 		"the client is closed":     {stay(accepted(), delta("a")), func(f *fleet) { f.Close() }, ErrLost},
-		"its engine fails":         {answer(status.Error(codes.Internal, "x"), delta("a")), func(*fleet) {}, ErrFailed},
-		"it is read too slowly":    {answer(status.Error(codes.ResourceExhausted, "x"), delta("a")), func(*fleet) {}, ErrSlowReader},
-		"it ends without a finish": {answer(nil, delta("a")), func(*fleet) {}, ErrLost},
+		"its engine fails":         {answer(status.Error(codes.Internal, "x"), accepted(), delta("a")), func(*fleet) {}, ErrFailed},
+		"it is read too slowly":    {answer(status.Error(codes.ResourceExhausted, "x"), accepted(), delta("a")), func(*fleet) {}, ErrSlowReader},
+		"it ends without a finish": {answer(nil, accepted(), delta("a")), func(*fleet) {}, ErrLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 2, whole)

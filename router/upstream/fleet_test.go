@@ -23,11 +23,26 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/ringfleet/ringfleet/api/worker/many"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/placement"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// lanes says whether the workers of tests serve GenerateMany.
+var lanes bool
+
+// TestMain runs every test twice: with a call for each request, and with lanes.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(both{m}) }
+
+type both struct{ *testing.M }
+
+func (b both) Run() int {
+	worst := 0
+	for _, lanes = range []bool{false, true} {
+		worst = max(worst, b.M.Run())
+	}
+	return worst
+}
 
 // hang is how long a test waits for what must come; it only ends tests that would never end.
 const hang = 60 * time.Second
@@ -41,6 +56,7 @@ type fakeWorker struct {
 	placement.Worker
 	server *grpc.Server
 	serve  sync.WaitGroup
+	stop   chan struct{} // ends the lanes that rest; set before the first call
 
 	mu     sync.Mutex
 	script func(*workerv1.GenerateRequest, out) error
@@ -63,6 +79,8 @@ func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, o out) error {
 	w.ends <- o.Context().Err()
 	return err
 }
+
+func (w *fakeWorker) GenerateMany(s many.Stream) error { return many.Serve(s, w.stop, w.Generate) }
 
 func (w *fakeWorker) seen() []*workerv1.GenerateRequest {
 	w.mu.Lock()
@@ -170,6 +188,7 @@ func (f *fleet) build(t testing.TB, n int, c clock.WithDelayedExecution, script 
 	}
 	f.board = placement.NewBoard(placement.Options{Policy: hashed(t), MaxLoadPercent: 1e6})
 	f.publish(c.Now())
+	defer f.sync(func(int, *Worker) {})
 	f.sort(t, c.Now())
 	if f.creds == nil {
 		f.creds = insecure.NewCredentials()
@@ -273,7 +292,7 @@ func (f *fleet) publish(now time.Time) {
 func (f *fleet) sync(change func(i int, w *Worker)) {
 	var all []Worker
 	for i, w := range f.workers {
-		told := Worker{Pod: w.Pod, Instance: w.Instance, Address: w.Address}
+		told := Worker{Pod: w.Pod, Instance: w.Instance, Address: w.Address, Many: lanes}
 		change(i, &told)
 		all = append(all, told)
 	}

@@ -18,14 +18,17 @@ type peer struct {
 	conn *grpc.ClientConn
 
 	seats    map[*seat]struct{}
-	unknown  bool // the last Sync did not name it
-	draining bool // some Sync said so
+	lanes    []*lane // that rest, the one that came last at the end
+	many     bool    // its worker serves GenerateMany
+	unknown  bool    // the last Sync did not name it
+	draining bool    // some Sync said so
 	broke    time.Time
 }
 
 // drop takes a peer out; end must follow, once. The caller holds the lock, so that Close, which empties peers, waits for
 // all that were dropped before.
 func (c *Client) drop(key peerKey) {
+	c.close(c.peers[key], len(c.peers[key].lanes))
 	delete(c.peers, key)
 	c.closing.Add(1)
 }
@@ -49,6 +52,8 @@ type seat struct {
 	cancel context.CancelCauseFunc // ends the call
 	extra  bool                    // it is a retry that the budget pays for
 	peer   *peer                   // nil before acquire and after its error
+	lane   *lane                   // nil where it has none
+	many   bool                    // the worker serves GenerateMany
 }
 
 func (s *seat) key() peerKey { return peerKey{s.worker.Pod, s.worker.Instance, s.worker.Address} }
@@ -67,10 +72,11 @@ func (c *Client) acquire(s *seat) error {
 		if err != nil {
 			return &Error{Kind: ErrRefused, Worker: s.worker.Pod, Detail: err.Error()}
 		}
-		p = &peer{conn: conn, seats: map[*seat]struct{}{}, draining: c.workers[s.worker.Pod].Draining}
+		w := c.workers[s.worker.Pod]
+		p = &peer{conn: conn, seats: map[*seat]struct{}{}, draining: w.Draining, many: w.Many && w.Instance == s.worker.Instance}
 		c.peers[key] = p
 	}
-	s.peer = p
+	s.peer, s.lane, s.many = p, c.pop(p), p.many
 	p.seats[s] = struct{}{}
 	c.inFlight[s.worker.Pod]++
 	c.budget.active++

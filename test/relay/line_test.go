@@ -168,7 +168,7 @@ func (l *line) work(keys string, driver *openai.Driver) string {
 	}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = g.Serve(listener) }()
-	l.tb.Cleanup(func() { service.StopReports(); g.Stop(); <-done })
+	l.tb.Cleanup(func() { service.StopStreams(); g.Stop(); <-done })
 	return listener.Addr().String()
 }
 

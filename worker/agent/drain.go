@@ -54,9 +54,9 @@ func (a *agent) drain() error {
 	}
 }
 
-// stopGRPC ends the reports, lets the last answers leave, and closes every connection.
+// stopGRPC ends what has no end of its own, lets the last answers leave, and closes every connection.
 func (a *agent) stopGRPC(server *grpc.Server, service *grpcserver.Server) {
-	service.StopReports()
+	service.StopStreams()
 	done := make(chan struct{})
 	go func() {
 		server.GracefulStop()

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ringfleet/ringfleet/api/worker/many"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/metrics"
@@ -27,6 +28,9 @@ type call struct {
 	completion int // tokens that were made here
 	finish     engine.FinishReason
 }
+
+// GenerateMany runs the requests of a stream, one after the other.
+func (s *Server) GenerateMany(stream many.Stream) error { return many.Serve(stream, s.stop, s.Generate) }
 
 // Generate runs one request.
 func (s *Server) Generate(q *workerv1.GenerateRequest, stream grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
@@ -68,7 +72,7 @@ func (s *Server) generate(q *workerv1.GenerateRequest, stream grpc.ServerStreami
 	} else {
 		s.prefixes.accept(instance, q)
 	}
-	if err := stream.Send(accepted(instance, c.prompt, number)); err != nil {
+	if err := stream.Send(accepted(instance, q.GetAttemptId(), c.prompt, number)); err != nil {
 		return err
 	}
 	return s.forward(out, stream, c)
@@ -173,9 +177,9 @@ func (s *Server) meant(q addressed) error {
 	)
 }
 
-func accepted(instance string, prompt int, number uint64) *workerv1.GenerateResponse {
+func accepted(instance, attempt string, prompt int, number uint64) *workerv1.GenerateResponse {
 	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{
-		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: tokens(prompt), PrefixNumber: number},
+		Accepted: &workerv1.Accepted{InstanceId: instance, PromptTokens: tokens(prompt), PrefixNumber: number, AttemptId: attempt},
 	}}
 }
 

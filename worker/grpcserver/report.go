@@ -24,6 +24,7 @@ func report(id Identity, now Status) (*workerv1.Report, engine.Stats) {
 		ModelLoaded: now.Engine != nil, Draining: now.Draining,
 		Stage: now.Stage, ProgressPercent: now.Percent, Reason: now.Reason, Message: now.Message,
 		Load: &workerv1.Load{}, Shape: now.Shape, RingWeightPercent: id.RingWeightPercent,
+		GeneratesMany: true,
 	}
 	if now.Draining {
 		r.Stage, r.ProgressPercent = workerv1.Stage_STAGE_DRAINING, nil

@@ -134,7 +134,7 @@ func newRig(t *testing.T, device sim.Options) *rig {
 	var served sync.WaitGroup
 	served.Go(func() { _ = g.Serve(l) })
 	t.Cleanup(func() {
-		s.StopReports()
+		s.StopStreams()
 		g.Stop()
 		served.Wait()
 		files.Close()

@@ -65,18 +65,18 @@ type Server struct {
 	recorder Recorder
 	log      logr.Logger
 	clock    clock.WithTicker
-	stop     chan struct{} // closed when streams of reports must end
+	stop     chan struct{} // closed when streams that have no end of their own must end
 	reports  counter
 	prefixes prefixes
 }
 
-// New returns a server. Call StopReports before a graceful stop, which waits for streams.
+// New returns a server. Call StopStreams before a graceful stop, which waits for streams.
 func New(w Worker, r Recorder, log logr.Logger, c clock.WithTicker) *Server {
 	return &Server{worker: w, recorder: r, log: log, clock: c, stop: make(chan struct{})}
 }
 
-// StopReports ends every Watch. It must be called once.
-func (s *Server) StopReports() { close(s.stop) }
+// StopStreams ends every Watch, and every GenerateMany when the request that runs on it has ended. It must be called once.
+func (s *Server) StopStreams() { close(s.stop) }
 
 // The limits of a connection.
 const (

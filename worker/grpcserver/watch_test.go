@@ -176,7 +176,7 @@ func TestTheLastReportTellsOfAChangeJustBeforeReportsEnd(t *testing.T) {
 	for range 20 { // as which of two things is seen first is chance
 		w := startWatch(t)
 		w.worker.set(func(s *Status) { s.Stage, s.Reason, s.Engine = workerv1.Stage_STAGE_FAILED, "EngineStalled", nil })
-		w.StopReports()
+		w.StopStreams()
 		if err := <-w.ended; err != nil {
 			t.Fatal(err)
 		}

@@ -291,8 +291,10 @@ type Report struct {
 	// With prefixes_exact: something with this number or a smaller one may not be told any more. Who has not heard all up to there
 	// forgets what it thinks of the KV cache.
 	PrefixesMissed uint64 `protobuf:"varint,22,opt,name=prefixes_missed,json=prefixesMissed,proto3" json:"prefixes_missed,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// It serves GenerateMany.
+	GeneratesMany bool `protobuf:"varint,23,opt,name=generates_many,json=generatesMany,proto3" json:"generates_many,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Report) Reset() {
@@ -477,6 +479,13 @@ func (x *Report) GetPrefixesMissed() uint64 {
 		return x.PrefixesMissed
 	}
 	return 0
+}
+
+func (x *Report) GetGeneratesMany() bool {
+	if x != nil {
+		return x.GeneratesMany
+	}
+	return false
 }
 
 // Prefix names a prompt as the caller that sent it did (prefix_hash and prefix_blocks of GenerateRequest), so that other
@@ -1737,6 +1746,7 @@ type GenerateResponse struct {
 	//	*GenerateResponse_Accepted
 	//	*GenerateResponse_Delta
 	//	*GenerateResponse_Finish
+	//	*GenerateResponse_Ended
 	Event         isGenerateResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1806,6 +1816,15 @@ func (x *GenerateResponse) GetFinish() *Finish {
 	return nil
 }
 
+func (x *GenerateResponse) GetEnded() *Ended {
+	if x != nil {
+		if x, ok := x.Event.(*GenerateResponse_Ended); ok {
+			return x.Ended
+		}
+	}
+	return nil
+}
+
 type isGenerateResponse_Event interface {
 	isGenerateResponse_Event()
 }
@@ -1822,11 +1841,71 @@ type GenerateResponse_Finish struct {
 	Finish *Finish `protobuf:"bytes,3,opt,name=finish,proto3,oneof"`
 }
 
+type GenerateResponse_Ended struct {
+	Ended *Ended `protobuf:"bytes,4,opt,name=ended,proto3,oneof"`
+}
+
 func (*GenerateResponse_Accepted) isGenerateResponse_Event() {}
 
 func (*GenerateResponse_Delta) isGenerateResponse_Event() {}
 
 func (*GenerateResponse_Finish) isGenerateResponse_Event() {}
+
+func (*GenerateResponse_Ended) isGenerateResponse_Event() {}
+
+// Ended says that nothing more comes for a request of a GenerateMany, and that the stream takes the next one.
+type Ended struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AttemptId string                 `protobuf:"bytes,1,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
+	// A serialized google.rpc.Status; empty where the answer came to its end.
+	Status        []byte `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ended) Reset() {
+	*x = Ended{}
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ended) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ended) ProtoMessage() {}
+
+func (x *Ended) ProtoReflect() protoreflect.Message {
+	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ended.ProtoReflect.Descriptor instead.
+func (*Ended) Descriptor() ([]byte, []int) {
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Ended) GetAttemptId() string {
+	if x != nil {
+		return x.AttemptId
+	}
+	return ""
+}
+
+func (x *Ended) GetStatus() []byte {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
 
 // Accepted says that the request is valid and queued: from here on the worker does work for it.
 type Accepted struct {
@@ -1834,14 +1913,16 @@ type Accepted struct {
 	InstanceId   string                 `protobuf:"bytes,1,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	PromptTokens uint32                 `protobuf:"varint,2,opt,name=prompt_tokens,json=promptTokens,proto3" json:"prompt_tokens,omitempty"`
 	// Prefix.number of this request's prompt; 0 where its reports say nothing of it.
-	PrefixNumber  uint64 `protobuf:"varint,3,opt,name=prefix_number,json=prefixNumber,proto3" json:"prefix_number,omitempty"`
+	PrefixNumber uint64 `protobuf:"varint,3,opt,name=prefix_number,json=prefixNumber,proto3" json:"prefix_number,omitempty"`
+	// The request's.
+	AttemptId     string `protobuf:"bytes,4,opt,name=attempt_id,json=attemptId,proto3" json:"attempt_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Accepted) Reset() {
 	*x = Accepted{}
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +1934,7 @@ func (x *Accepted) String() string {
 func (*Accepted) ProtoMessage() {}
 
 func (x *Accepted) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[14]
+	mi := &file_worker_v1_worker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +1947,7 @@ func (x *Accepted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Accepted.ProtoReflect.Descriptor instead.
 func (*Accepted) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{14}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Accepted) GetInstanceId() string {
@@ -1890,6 +1971,13 @@ func (x *Accepted) GetPrefixNumber() uint64 {
 	return 0
 }
 
+func (x *Accepted) GetAttemptId() string {
+	if x != nil {
+		return x.AttemptId
+	}
+	return ""
+}
+
 // Delta is the next piece of text, whole UTF-8 characters only, and the tokens that were made up to here: some of the last
 // one's text may come with a later delta, or, before a stop string, never.
 type Delta struct {
@@ -1909,7 +1997,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +2009,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[15]
+	mi := &file_worker_v1_worker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2022,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{15}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Delta) GetText() string {
@@ -1992,7 +2080,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2092,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[16]
+	mi := &file_worker_v1_worker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2105,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{16}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ToolCall) GetIndex() uint32 {
@@ -2062,7 +2150,7 @@ type Logprob struct {
 
 func (x *Logprob) Reset() {
 	*x = Logprob{}
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +2162,7 @@ func (x *Logprob) String() string {
 func (*Logprob) ProtoMessage() {}
 
 func (x *Logprob) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[17]
+	mi := &file_worker_v1_worker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +2175,7 @@ func (x *Logprob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Logprob.ProtoReflect.Descriptor instead.
 func (*Logprob) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{17}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Logprob) GetToken() uint32 {
@@ -2130,7 +2218,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2230,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[18]
+	mi := &file_worker_v1_worker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2243,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{18}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Finish) GetReason() FinishReason {
@@ -2192,7 +2280,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2292,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[19]
+	mi := &file_worker_v1_worker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2305,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{19}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Usage) GetPromptTokens() uint32 {
@@ -2256,7 +2344,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2356,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[20]
+	mi := &file_worker_v1_worker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2369,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{20}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EmbedRequest) GetExpectedInstanceId() string {
@@ -2333,7 +2421,7 @@ type EmbedInput struct {
 
 func (x *EmbedInput) Reset() {
 	*x = EmbedInput{}
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2345,7 +2433,7 @@ func (x *EmbedInput) String() string {
 func (*EmbedInput) ProtoMessage() {}
 
 func (x *EmbedInput) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[21]
+	mi := &file_worker_v1_worker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2358,7 +2446,7 @@ func (x *EmbedInput) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedInput.ProtoReflect.Descriptor instead.
 func (*EmbedInput) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{21}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *EmbedInput) GetInput() isEmbedInput_Input {
@@ -2413,7 +2501,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2513,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[22]
+	mi := &file_worker_v1_worker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2526,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{22}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *EmbedResponse) GetVectors() []*Vector {
@@ -2465,7 +2553,7 @@ type Vector struct {
 
 func (x *Vector) Reset() {
 	*x = Vector{}
-	mi := &file_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2565,7 @@ func (x *Vector) String() string {
 func (*Vector) ProtoMessage() {}
 
 func (x *Vector) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[23]
+	mi := &file_worker_v1_worker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2578,7 @@ func (x *Vector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vector.ProtoReflect.Descriptor instead.
 func (*Vector) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{23}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Vector) GetValues() []float32 {
@@ -2514,7 +2602,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2614,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[24]
+	mi := &file_worker_v1_worker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2627,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{24}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TokenizeRequest) GetPrompt() isTokenizeRequest_Prompt {
@@ -2593,7 +2681,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_worker_v1_worker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2693,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[25]
+	mi := &file_worker_v1_worker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2706,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{25}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TokenizeResponse) GetTokens() []uint32 {
@@ -2639,7 +2727,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_worker_v1_worker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2739,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[26]
+	mi := &file_worker_v1_worker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2752,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{26}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DrainRequest) GetExpectedInstanceId() string {
@@ -2684,7 +2772,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_worker_v1_worker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2784,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_worker_v1_worker_proto_msgTypes[27]
+	mi := &file_worker_v1_worker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2797,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_worker_v1_worker_proto_rawDescGZIP(), []int{27}
+	return file_worker_v1_worker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DrainResponse) GetInFlight() uint32 {
@@ -2725,7 +2813,7 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\n" +
 	"\x16worker/v1/worker.proto\x12\x13ringfleet.worker.v1\"C\n" +
 	"\fWatchRequest\x123\n" +
-	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xcc\x06\n" +
+	"\x15interval_milliseconds\x18\x01 \x01(\rR\x14intervalMilliseconds\"\xf3\x06\n" +
 	"\x06Report\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12\x14\n" +
@@ -2750,7 +2838,8 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\bprefixes\x18\x13 \x03(\v2\x1b.ringfleet.worker.v1.PrefixR\bprefixes\x12%\n" +
 	"\x0eprefixes_exact\x18\x14 \x01(\bR\rprefixesExact\x12E\n" +
 	"\rprefix_states\x18\x15 \x03(\v2 .ringfleet.worker.v1.PrefixStateR\fprefixStates\x12'\n" +
-	"\x0fprefixes_missed\x18\x16 \x01(\x04R\x0eprefixesMissedB\x13\n" +
+	"\x0fprefixes_missed\x18\x16 \x01(\x04R\x0eprefixesMissed\x12%\n" +
+	"\x0egenerates_many\x18\x17 \x01(\bR\rgeneratesManyB\x13\n" +
 	"\x11_progress_percent\"L\n" +
 	"\x06Prefix\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\x06R\x04hash\x12\x16\n" +
@@ -2900,17 +2989,24 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x06_min_pB\x13\n" +
 	"\x11_presence_penaltyB\x14\n" +
 	"\x12_frequency_penaltyB\x15\n" +
-	"\x13_repetition_penalty\"\xc3\x01\n" +
+	"\x13_repetition_penalty\"\xf7\x01\n" +
 	"\x10GenerateResponse\x12;\n" +
 	"\baccepted\x18\x01 \x01(\v2\x1d.ringfleet.worker.v1.AcceptedH\x00R\baccepted\x122\n" +
 	"\x05delta\x18\x02 \x01(\v2\x1a.ringfleet.worker.v1.DeltaH\x00R\x05delta\x125\n" +
-	"\x06finish\x18\x03 \x01(\v2\x1b.ringfleet.worker.v1.FinishH\x00R\x06finishB\a\n" +
-	"\x05event\"u\n" +
+	"\x06finish\x18\x03 \x01(\v2\x1b.ringfleet.worker.v1.FinishH\x00R\x06finish\x122\n" +
+	"\x05ended\x18\x04 \x01(\v2\x1a.ringfleet.worker.v1.EndedH\x00R\x05endedB\a\n" +
+	"\x05event\">\n" +
+	"\x05Ended\x12\x1d\n" +
+	"\n" +
+	"attempt_id\x18\x01 \x01(\tR\tattemptId\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\fR\x06status\"\x94\x01\n" +
 	"\bAccepted\x12\x1f\n" +
 	"\vinstance_id\x18\x01 \x01(\tR\n" +
 	"instanceId\x12#\n" +
 	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12#\n" +
-	"\rprefix_number\x18\x03 \x01(\x04R\fprefixNumber\"\xe1\x01\n" +
+	"\rprefix_number\x18\x03 \x01(\x04R\fprefixNumber\x12\x1d\n" +
+	"\n" +
+	"attempt_id\x18\x04 \x01(\tR\tattemptId\"\xe1\x01\n" +
 	"\x05Delta\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x16\n" +
 	"\x06tokens\x18\x02 \x03(\rR\x06tokens\x12\x16\n" +
@@ -2979,10 +3075,11 @@ const file_worker_v1_worker_proto_rawDesc = "" +
 	"\x19FINISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FINISH_REASON_STOP\x10\x01\x12\x18\n" +
 	"\x14FINISH_REASON_LENGTH\x10\x02\x12\x1c\n" +
-	"\x18FINISH_REASON_TOOL_CALLS\x10\x032\xa7\x03\n" +
+	"\x18FINISH_REASON_TOOL_CALLS\x10\x032\x88\x04\n" +
 	"\x06Worker\x12I\n" +
 	"\x05Watch\x12!.ringfleet.worker.v1.WatchRequest\x1a\x1b.ringfleet.worker.v1.Report0\x01\x12Y\n" +
-	"\bGenerate\x12$.ringfleet.worker.v1.GenerateRequest\x1a%.ringfleet.worker.v1.GenerateResponse0\x01\x12N\n" +
+	"\bGenerate\x12$.ringfleet.worker.v1.GenerateRequest\x1a%.ringfleet.worker.v1.GenerateResponse0\x01\x12_\n" +
+	"\fGenerateMany\x12$.ringfleet.worker.v1.GenerateRequest\x1a%.ringfleet.worker.v1.GenerateResponse(\x010\x01\x12N\n" +
 	"\x05Embed\x12!.ringfleet.worker.v1.EmbedRequest\x1a\".ringfleet.worker.v1.EmbedResponse\x12W\n" +
 	"\bTokenize\x12$.ringfleet.worker.v1.TokenizeRequest\x1a%.ringfleet.worker.v1.TokenizeResponse\x12N\n" +
 	"\x05Drain\x12!.ringfleet.worker.v1.DrainRequest\x1a\".ringfleet.worker.v1.DrainResponseB7Z5github.com/ringfleet/ringfleet/api/worker/v1;workerv1b\x06proto3"
@@ -3000,7 +3097,7 @@ func file_worker_v1_worker_proto_rawDescGZIP() []byte {
 }
 
 var file_worker_v1_worker_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_worker_v1_worker_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_worker_v1_worker_proto_goTypes = []any{
 	(Stage)(0),                  // 0: ringfleet.worker.v1.Stage
 	(ResponseFormat)(0),         // 1: ringfleet.worker.v1.ResponseFormat
@@ -3019,21 +3116,22 @@ var file_worker_v1_worker_proto_goTypes = []any{
 	(*TokenPrompt)(nil),         // 14: ringfleet.worker.v1.TokenPrompt
 	(*Sampling)(nil),            // 15: ringfleet.worker.v1.Sampling
 	(*GenerateResponse)(nil),    // 16: ringfleet.worker.v1.GenerateResponse
-	(*Accepted)(nil),            // 17: ringfleet.worker.v1.Accepted
-	(*Delta)(nil),               // 18: ringfleet.worker.v1.Delta
-	(*ToolCall)(nil),            // 19: ringfleet.worker.v1.ToolCall
-	(*Logprob)(nil),             // 20: ringfleet.worker.v1.Logprob
-	(*Finish)(nil),              // 21: ringfleet.worker.v1.Finish
-	(*Usage)(nil),               // 22: ringfleet.worker.v1.Usage
-	(*EmbedRequest)(nil),        // 23: ringfleet.worker.v1.EmbedRequest
-	(*EmbedInput)(nil),          // 24: ringfleet.worker.v1.EmbedInput
-	(*EmbedResponse)(nil),       // 25: ringfleet.worker.v1.EmbedResponse
-	(*Vector)(nil),              // 26: ringfleet.worker.v1.Vector
-	(*TokenizeRequest)(nil),     // 27: ringfleet.worker.v1.TokenizeRequest
-	(*TokenizeResponse)(nil),    // 28: ringfleet.worker.v1.TokenizeResponse
-	(*DrainRequest)(nil),        // 29: ringfleet.worker.v1.DrainRequest
-	(*DrainResponse)(nil),       // 30: ringfleet.worker.v1.DrainResponse
-	nil,                         // 31: ringfleet.worker.v1.Sampling.LogitBiasEntry
+	(*Ended)(nil),               // 17: ringfleet.worker.v1.Ended
+	(*Accepted)(nil),            // 18: ringfleet.worker.v1.Accepted
+	(*Delta)(nil),               // 19: ringfleet.worker.v1.Delta
+	(*ToolCall)(nil),            // 20: ringfleet.worker.v1.ToolCall
+	(*Logprob)(nil),             // 21: ringfleet.worker.v1.Logprob
+	(*Finish)(nil),              // 22: ringfleet.worker.v1.Finish
+	(*Usage)(nil),               // 23: ringfleet.worker.v1.Usage
+	(*EmbedRequest)(nil),        // 24: ringfleet.worker.v1.EmbedRequest
+	(*EmbedInput)(nil),          // 25: ringfleet.worker.v1.EmbedInput
+	(*EmbedResponse)(nil),       // 26: ringfleet.worker.v1.EmbedResponse
+	(*Vector)(nil),              // 27: ringfleet.worker.v1.Vector
+	(*TokenizeRequest)(nil),     // 28: ringfleet.worker.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),    // 29: ringfleet.worker.v1.TokenizeResponse
+	(*DrainRequest)(nil),        // 30: ringfleet.worker.v1.DrainRequest
+	(*DrainResponse)(nil),       // 31: ringfleet.worker.v1.DrainResponse
+	nil,                         // 32: ringfleet.worker.v1.Sampling.LogitBiasEntry
 }
 var file_worker_v1_worker_proto_depIdxs = []int32{
 	0,  // 0: ringfleet.worker.v1.Report.stage:type_name -> ringfleet.worker.v1.Stage
@@ -3048,36 +3146,39 @@ var file_worker_v1_worker_proto_depIdxs = []int32{
 	14, // 9: ringfleet.worker.v1.GenerateRequest.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
 	15, // 10: ringfleet.worker.v1.GenerateRequest.sampling:type_name -> ringfleet.worker.v1.Sampling
 	1,  // 11: ringfleet.worker.v1.GenerateRequest.response_format:type_name -> ringfleet.worker.v1.ResponseFormat
-	31, // 12: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
-	17, // 13: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
-	18, // 14: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
-	21, // 15: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
-	19, // 16: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
-	20, // 17: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
-	20, // 18: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
-	2,  // 19: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
-	22, // 20: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
-	24, // 21: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
-	13, // 22: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
-	14, // 23: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
-	26, // 24: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
-	12, // 25: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
-	13, // 26: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
-	3,  // 27: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
-	11, // 28: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
-	23, // 29: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
-	27, // 30: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
-	29, // 31: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
-	4,  // 32: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
-	16, // 33: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
-	25, // 34: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
-	28, // 35: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
-	30, // 36: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
-	32, // [32:37] is the sub-list for method output_type
-	27, // [27:32] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	32, // 12: ringfleet.worker.v1.Sampling.logit_bias:type_name -> ringfleet.worker.v1.Sampling.LogitBiasEntry
+	18, // 13: ringfleet.worker.v1.GenerateResponse.accepted:type_name -> ringfleet.worker.v1.Accepted
+	19, // 14: ringfleet.worker.v1.GenerateResponse.delta:type_name -> ringfleet.worker.v1.Delta
+	22, // 15: ringfleet.worker.v1.GenerateResponse.finish:type_name -> ringfleet.worker.v1.Finish
+	17, // 16: ringfleet.worker.v1.GenerateResponse.ended:type_name -> ringfleet.worker.v1.Ended
+	20, // 17: ringfleet.worker.v1.Delta.tool_calls:type_name -> ringfleet.worker.v1.ToolCall
+	21, // 18: ringfleet.worker.v1.Delta.logprobs:type_name -> ringfleet.worker.v1.Logprob
+	21, // 19: ringfleet.worker.v1.Logprob.top:type_name -> ringfleet.worker.v1.Logprob
+	2,  // 20: ringfleet.worker.v1.Finish.reason:type_name -> ringfleet.worker.v1.FinishReason
+	23, // 21: ringfleet.worker.v1.Finish.usage:type_name -> ringfleet.worker.v1.Usage
+	25, // 22: ringfleet.worker.v1.EmbedRequest.inputs:type_name -> ringfleet.worker.v1.EmbedInput
+	13, // 23: ringfleet.worker.v1.EmbedInput.text:type_name -> ringfleet.worker.v1.TextPrompt
+	14, // 24: ringfleet.worker.v1.EmbedInput.tokens:type_name -> ringfleet.worker.v1.TokenPrompt
+	27, // 25: ringfleet.worker.v1.EmbedResponse.vectors:type_name -> ringfleet.worker.v1.Vector
+	12, // 26: ringfleet.worker.v1.TokenizeRequest.chat:type_name -> ringfleet.worker.v1.ChatPrompt
+	13, // 27: ringfleet.worker.v1.TokenizeRequest.text:type_name -> ringfleet.worker.v1.TextPrompt
+	3,  // 28: ringfleet.worker.v1.Worker.Watch:input_type -> ringfleet.worker.v1.WatchRequest
+	11, // 29: ringfleet.worker.v1.Worker.Generate:input_type -> ringfleet.worker.v1.GenerateRequest
+	11, // 30: ringfleet.worker.v1.Worker.GenerateMany:input_type -> ringfleet.worker.v1.GenerateRequest
+	24, // 31: ringfleet.worker.v1.Worker.Embed:input_type -> ringfleet.worker.v1.EmbedRequest
+	28, // 32: ringfleet.worker.v1.Worker.Tokenize:input_type -> ringfleet.worker.v1.TokenizeRequest
+	30, // 33: ringfleet.worker.v1.Worker.Drain:input_type -> ringfleet.worker.v1.DrainRequest
+	4,  // 34: ringfleet.worker.v1.Worker.Watch:output_type -> ringfleet.worker.v1.Report
+	16, // 35: ringfleet.worker.v1.Worker.Generate:output_type -> ringfleet.worker.v1.GenerateResponse
+	16, // 36: ringfleet.worker.v1.Worker.GenerateMany:output_type -> ringfleet.worker.v1.GenerateResponse
+	26, // 37: ringfleet.worker.v1.Worker.Embed:output_type -> ringfleet.worker.v1.EmbedResponse
+	29, // 38: ringfleet.worker.v1.Worker.Tokenize:output_type -> ringfleet.worker.v1.TokenizeResponse
+	31, // 39: ringfleet.worker.v1.Worker.Drain:output_type -> ringfleet.worker.v1.DrainResponse
+	34, // [34:40] is the sub-list for method output_type
+	28, // [28:34] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_worker_v1_worker_proto_init() }
@@ -3097,12 +3198,13 @@ func file_worker_v1_worker_proto_init() {
 		(*GenerateResponse_Accepted)(nil),
 		(*GenerateResponse_Delta)(nil),
 		(*GenerateResponse_Finish)(nil),
+		(*GenerateResponse_Ended)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[21].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[22].OneofWrappers = []any{
 		(*EmbedInput_Text)(nil),
 		(*EmbedInput_Tokens)(nil),
 	}
-	file_worker_v1_worker_proto_msgTypes[24].OneofWrappers = []any{
+	file_worker_v1_worker_proto_msgTypes[25].OneofWrappers = []any{
 		(*TokenizeRequest_Chat)(nil),
 		(*TokenizeRequest_Text)(nil),
 	}
@@ -3112,7 +3214,7 @@ func file_worker_v1_worker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_worker_v1_worker_proto_rawDesc), len(file_worker_v1_worker_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,11 +22,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Worker_Watch_FullMethodName    = "/ringfleet.worker.v1.Worker/Watch"
-	Worker_Generate_FullMethodName = "/ringfleet.worker.v1.Worker/Generate"
-	Worker_Embed_FullMethodName    = "/ringfleet.worker.v1.Worker/Embed"
-	Worker_Tokenize_FullMethodName = "/ringfleet.worker.v1.Worker/Tokenize"
-	Worker_Drain_FullMethodName    = "/ringfleet.worker.v1.Worker/Drain"
+	Worker_Watch_FullMethodName        = "/ringfleet.worker.v1.Worker/Watch"
+	Worker_Generate_FullMethodName     = "/ringfleet.worker.v1.Worker/Generate"
+	Worker_GenerateMany_FullMethodName = "/ringfleet.worker.v1.Worker/GenerateMany"
+	Worker_Embed_FullMethodName        = "/ringfleet.worker.v1.Worker/Embed"
+	Worker_Tokenize_FullMethodName     = "/ringfleet.worker.v1.Worker/Tokenize"
+	Worker_Drain_FullMethodName        = "/ringfleet.worker.v1.Worker/Drain"
 )
 
 // WorkerClient is the client API for Worker service.
@@ -47,6 +48,12 @@ type WorkerClient interface {
 	// RESOURCE_EXHAUSTED when its queue is full (no work was done), or, after the first response, when the caller does not
 	// take its output; INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
+	// GenerateMany runs requests one after the other on one stream, since to open a stream costs more than what is said on it. A
+	// request is answered as by Generate, with its attempt_id in Accepted, and the last of its responses is an Ended, which holds
+	// what would have been the call's status: then the next request may be sent. Ending the call cancels the request that runs.
+	// A caller has a stream for each request at a time. A worker that goes away ends the streams that rest, with OK: a request
+	// to which no response came before such an end was not begun.
+	GenerateMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
 	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
 	Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error)
 	// Tokenize returns the tokens of a text or of a rendered chat. Codes as for Generate.
@@ -102,6 +109,19 @@ func (c *workerClient) Generate(ctx context.Context, in *GenerateRequest, opts .
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_GenerateClient = grpc.ServerStreamingClient[GenerateResponse]
 
+func (c *workerClient) GenerateMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Worker_ServiceDesc.Streams[2], Worker_GenerateMany_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GenerateRequest, GenerateResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Worker_GenerateManyClient = grpc.BidiStreamingClient[GenerateRequest, GenerateResponse]
+
 func (c *workerClient) Embed(ctx context.Context, in *EmbedRequest, opts ...grpc.CallOption) (*EmbedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(EmbedResponse)
@@ -150,6 +170,12 @@ type WorkerServer interface {
 	// RESOURCE_EXHAUSTED when its queue is full (no work was done), or, after the first response, when the caller does not
 	// take its output; INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
+	// GenerateMany runs requests one after the other on one stream, since to open a stream costs more than what is said on it. A
+	// request is answered as by Generate, with its attempt_id in Accepted, and the last of its responses is an Ended, which holds
+	// what would have been the call's status: then the next request may be sent. Ending the call cancels the request that runs.
+	// A caller has a stream for each request at a time. A worker that goes away ends the streams that rest, with OK: a request
+	// to which no response came before such an end was not begun.
+	GenerateMany(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
 	// Embed returns a vector for each input. Codes as for Generate; UNIMPLEMENTED where the engine makes none.
 	Embed(context.Context, *EmbedRequest) (*EmbedResponse, error)
 	// Tokenize returns the tokens of a text or of a rendered chat. Codes as for Generate.
@@ -172,6 +198,9 @@ func (UnimplementedWorkerServer) Watch(*WatchRequest, grpc.ServerStreamingServer
 }
 func (UnimplementedWorkerServer) Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error {
 	return status.Error(codes.Unimplemented, "method Generate not implemented")
+}
+func (UnimplementedWorkerServer) GenerateMany(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error {
+	return status.Error(codes.Unimplemented, "method GenerateMany not implemented")
 }
 func (UnimplementedWorkerServer) Embed(context.Context, *EmbedRequest) (*EmbedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Embed not implemented")
@@ -224,6 +253,13 @@ func _Worker_Generate_Handler(srv interface{}, stream grpc.ServerStream) error {
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Worker_GenerateServer = grpc.ServerStreamingServer[GenerateResponse]
+
+func _Worker_GenerateMany_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(WorkerServer).GenerateMany(&grpc.GenericServerStream[GenerateRequest, GenerateResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Worker_GenerateManyServer = grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]
 
 func _Worker_Embed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(EmbedRequest)
@@ -309,6 +345,12 @@ var Worker_ServiceDesc = grpc.ServiceDesc{
 			StreamName:    "Generate",
 			Handler:       _Worker_Generate_Handler,
 			ServerStreams: true,
+		},
+		{
+			StreamName:    "GenerateMany",
+			Handler:       _Worker_GenerateMany_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
 		},
 	},
 	Metadata: "worker/v1/worker.proto",

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/ringfleet/ringfleet/api/worker/many"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/worker/grpcserver"
 )
@@ -39,7 +40,7 @@ func (g *GRPC) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[work
 	for n := uint64(1); ; n++ {
 		err := s.Send(&workerv1.Report{
 			InstanceId: g.Pod + "-1", Model: Model, ModelUid: ModelUID, PodName: g.Pod, Revision: "1", ModelLoaded: true,
-			Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true,
+			Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true, GeneratesMany: true,
 			Load: &workerv1.Load{MaxSequences: seats, KvBlockTokens: 16, KvBlocksTotal: new(uint64(blocks)), KvBlocksUsed: new(uint64(0))},
 		})
 		if err != nil {
@@ -57,10 +58,13 @@ func (g *GRPC) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServer[work
 // streams.
 const streamed = "stream"
 
+// GenerateMany answers one request after the other, as a real worker does.
+func (g *GRPC) GenerateMany(s many.Stream) error { return many.Serve(s, nil, g.Generate) }
+
 // Generate answers as HTTP's worker does.
 func (g *GRPC) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
 	accepted := &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Accepted{
-		Accepted: &workerv1.Accepted{InstanceId: g.Pod + "-1", PromptTokens: 32}}}
+		Accepted: &workerv1.Accepted{InstanceId: g.Pod + "-1", PromptTokens: 32, AttemptId: r.GetAttemptId()}}}
 	if err := s.Send(accepted); err != nil {
 		return err
 	}

@@ -1,0 +1,376 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/ringfleet/ringfleet/api/worker/many"
+	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+)
+
+// laned is a fleet whose workers serve GenerateMany, and the calls that they have got.
+type laned struct {
+	*fleet
+	calls atomic.Int32
+}
+
+// newLaned makes one where serve, if it is not nil, does what a worker does with the nth call, from 1.
+func newLaned(t *testing.T, workers int, script func(*workerv1.GenerateRequest, out) error, serve func(n int32, s many.Stream) error) *laned {
+	t.Helper()
+	if !lanes {
+		t.Skip("this is of lanes")
+	}
+	l := &laned{}
+	count := func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		n := l.calls.Add(1)
+		if serve != nil && strings.HasSuffix(info.FullMethod, "/GenerateMany") {
+			return serve(n, &grpc.GenericServerStream[workerv1.GenerateRequest, workerv1.GenerateResponse]{ServerStream: s})
+		}
+		return handle(srv, s)
+	}
+	f := &fleet{clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)), serving: []grpc.ServerOption{grpc.StreamInterceptor(count)}}
+	f.build(t, workers, f.clock, script)
+	l.fleet = f
+	return l
+}
+
+// accept accepts q on s and sends the responses.
+func accept(s many.Stream, q *workerv1.GenerateRequest, responses ...*workerv1.GenerateResponse) error {
+	first := accepted()
+	first.GetAccepted().AttemptId = q.GetAttemptId()
+	for _, r := range append([]*workerv1.GenerateResponse{first}, responses...) {
+		if err := s.Send(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over is the end of q.
+func over(q *workerv1.GenerateRequest) *workerv1.GenerateResponse {
+	return &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Ended{Ended: &workerv1.Ended{AttemptId: q.GetAttemptId()}}}
+}
+
+// resting is how many lanes rest.
+func (l *laned) resting() int {
+	l.Client.mu.Lock()
+	defer l.Client.mu.Unlock()
+	n := 0
+	for _, p := range l.peers {
+		n += len(p.lanes)
+	}
+	if n != l.lanes {
+		panic("lanes are counted wrong")
+	}
+	return n
+}
+
+// hold runs n requests at the same time, and lets all end.
+func (l *laned) hold(t *testing.T, n int) {
+	t.Helper()
+	var all []*Stream
+	for range n {
+		s, err := l.Generate(t.Context(), request())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	for _, s := range all {
+		if _, _, err := drain(s); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+		s.Close()
+	}
+}
+
+func TestRequestsFollowOneAnotherOnALane(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	for range 5 {
+		l.expectWhole(t, t.Context(), l.workers[0])
+	}
+	if n := l.calls.Load(); n != 1 {
+		t.Errorf("5 requests took %d calls", n)
+	}
+	l.hold(t, 3)
+	if n := l.calls.Load(); n != 3 || l.resting() != 3 {
+		t.Errorf("with 3 at a time there are %d calls, and %d lanes rest", n, l.resting())
+	}
+}
+
+func TestAWorkerThatDoesNotSayThatItServesLanesGetsCalls(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.peers = map[peerKey]*peer{}
+	l.sync(func(_ int, w *Worker) { w.Many = false })
+	l.hold(t, 2)
+	if n := l.calls.Load(); n != 2 || l.resting() != 0 {
+		t.Errorf("2 requests took %d calls, and %d lanes rest", n, l.resting())
+	}
+}
+
+func TestARefusedRequestLeavesItsLane(t *testing.T) {
+	refuses := true
+	l := newLaned(t, 1, func(q *workerv1.GenerateRequest, o out) error {
+		if refuses {
+			return status.Error(codes.ResourceExhausted, "full")
+		}
+		return whole(q, o)
+	}, nil)
+	if _, err := l.Generate(t.Context(), request()); !errors.Is(err, ErrBusy) {
+		t.Errorf("got %v", err)
+	}
+	refuses = false
+	l.expectWhole(t, t.Context(), l.workers[0])
+	if n := l.calls.Load(); n != 1 {
+		t.Errorf("they took %d calls", n)
+	}
+}
+
+func TestARequestThatIsCancelledEndsItsLane(t *testing.T) {
+	l := newLaned(t, 1, stay(accepted(), delta("a")), nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s, err := l.Generate(ctx, request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := l.workers[0].ended(t); !errors.Is(err, context.Canceled) {
+		t.Errorf("the worker's context ended with %v", err)
+	}
+	s.Close()
+	if l.resting() != 0 {
+		t.Error("the lane rests")
+	}
+}
+
+func TestWhatIsSentOnALaneThatTheWorkerHasEndedIsSentOnceMore(t *testing.T) {
+	end := func(n int32, s many.Stream) error {
+		if n > 1 {
+			return many.Serve(s, nil, whole)
+		}
+		q, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if err := accept(s, q, delta("a"), delta("b"), finish(), over(q)); err != nil {
+			return err
+		}
+		_, err = s.Recv() // the next request finds nobody
+		return err
+	}
+	l := newLaned(t, 1, whole, end)
+	l.expectWhole(t, t.Context(), l.workers[0])
+	l.expectWhole(t, t.Context(), l.workers[0])
+	if n := l.calls.Load(); n != 2 || len(l.retries) != 0 || len(l.suspects) != 0 || len(l.outcomes) != 2 {
+		t.Errorf("%d calls, retries %v, suspects %v, outcomes %v", n, l.retries, l.suspects, l.outcomes)
+	}
+}
+
+func TestALaneThatHasEndedMeanwhileIsNotAsked(t *testing.T) {
+	stop := make(chan struct{})
+	l := newLaned(t, 1, whole, func(n int32, s many.Stream) error {
+		if n <= 3 {
+			return many.Serve(s, stop, whole)
+		}
+		return many.Serve(s, nil, whole)
+	})
+	l.hold(t, 3)
+	close(stop)
+	l.hold(t, 1) // whether the end has come by then or not
+	if n := l.calls.Load(); n != 4 || len(l.retries) != 0 || len(l.suspects) != 0 {
+		t.Errorf("%d calls, retries %v, suspects %v", n, l.retries, l.suspects)
+	}
+}
+
+func TestWhatAnswersAnotherRequestIsNeverHandedOut(t *testing.T) {
+	for name, responses := range map[string][]*workerv1.GenerateResponse{
+		"a piece that is late":       {delta("secret")},
+		"another one's acceptance":   {accepted(), delta("secret")},
+		"another one's end":          {over(&workerv1.GenerateRequest{AttemptId: "other"}), delta("secret")},
+		"a finish that is late":      {finish()},
+		"an end that names nobody":   {over(nil)},
+		"an empty response, as well": {{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLaned(t, 1, whole, func(_ int32, s many.Stream) error {
+				if _, err := s.Recv(); err != nil {
+					return err
+				}
+				for _, r := range responses {
+					if err := s.Send(r); err != nil {
+						return err
+					}
+				}
+				<-s.Context().Done()
+				return nil
+			})
+			if s, err := l.Generate(t.Context(), request()); !errors.Is(err, ErrFailed) || s != nil {
+				t.Errorf("got %v, %v", s, err)
+			}
+			if l.resting() != 0 {
+				t.Error("the lane rests")
+			}
+		})
+	}
+}
+
+func TestAnotherOnesEndInTheMiddleEndsTheAnswer(t *testing.T) {
+	l := newLaned(t, 1, whole, func(_ int32, s many.Stream) error {
+		q, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		other := &workerv1.GenerateRequest{AttemptId: "other"}
+		if err := accept(s, q, delta("a"), over(other)); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	s, err := l.Generate(t.Context(), request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, finished, err := drain(s); text != "a" || finished || !errors.Is(err, ErrFailed) {
+		t.Errorf("got %q, finished %v, %v", text, finished, err)
+	}
+	s.Close()
+	if l.resting() != 0 {
+		t.Error("the lane rests")
+	}
+}
+
+func TestALaneWhoseRequestDoesNotEndIsNotKept(t *testing.T) {
+	l := newLaned(t, 1, func(q *workerv1.GenerateRequest, o out) error {
+		if err := whole(q, o); err != nil {
+			return err
+		}
+		<-o.Context().Done() // it has nothing left to say, and does not end
+		return o.Context().Err()
+	}, nil)
+	s, err := l.Generate(t.Context(), request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if text, finished, err := drain(s); text != "ab" || !finished || !errors.Is(err, io.EOF) {
+			t.Errorf("got %q, finished %v, %v", text, finished, err)
+		}
+		s.Close()
+	}()
+	for waits := true; waits; { // for as long as it waits for the last word
+		select {
+		case <-done:
+			waits = false
+		case <-time.After(time.Millisecond):
+			l.clock.Step(lastWord)
+		}
+	}
+	if l.resting() != 0 {
+		t.Error("the lane rests")
+	}
+}
+
+func TestLanesThatRestForLongAreEnded(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 4)
+	l.clock.Step(laneRest / 2)
+	l.hold(t, 2)
+	l.clock.Step(laneRest / 2)
+	l.hold(t, 1)
+	if n := l.resting(); n != 2 {
+		t.Errorf("%d lanes rest; 2 were of use in the last %s", n, laneRest)
+	}
+	l.clock.Step(laneRest)
+	l.sync(func(_ int, w *Worker) { w.Many = true })
+	if n := l.resting(); n != 0 {
+		t.Errorf("%d lanes rest after %s without a request", n, laneRest)
+	}
+}
+
+func TestALaneThatIsOldIsNotKept(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	for since := time.Duration(0); since < laneAge; since += laneRest / 2 {
+		l.hold(t, 1)
+		l.clock.Step(laneRest / 2)
+	}
+	if n := l.calls.Load(); n != 1 {
+		t.Errorf("there were %d calls in the first %s", n, laneAge)
+	}
+	l.hold(t, 1)
+	if l.resting() != 0 {
+		t.Error("an old lane rests")
+	}
+}
+
+func TestLanesAreBounded(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, mostLanes+5)
+	if n := l.resting(); n != mostLanes {
+		t.Errorf("%d lanes rest, want %d", n, mostLanes)
+	}
+	l.Client.mu.Lock()
+	l.lanes += mostAllLanes - mostLanes // those of other workers
+	l.Client.mu.Unlock()
+	before := l.calls.Load()
+	l.hold(t, 1)
+	l.Client.mu.Lock()
+	l.lanes -= mostAllLanes - mostLanes
+	l.Client.mu.Unlock()
+	if n := l.resting(); n != mostLanes || l.calls.Load() != before {
+		t.Errorf("%d lanes rest after one was of use, and %d calls were made", n, l.calls.Load()-before)
+	}
+}
+
+func TestTheLanesOfAWorkerThatIsGoneAreEnded(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 3)
+	l.Sync(nil)
+	if n := l.resting(); n != 0 {
+		t.Errorf("%d lanes rest", n)
+	}
+}
+
+func TestAnEndIsReadAsProtobufReadsIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    *workerv1.GenerateResponse
+		more []byte
+		want string
+	}{
+		"an end":                       {r: over(&workerv1.GenerateRequest{AttemptId: "a1"}), want: "a1"},
+		"an end with a status":         {r: &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Ended{Ended: &workerv1.Ended{AttemptId: "a1", Status: []byte("x")}}}, want: "a1"},
+		"an end without an id":         {r: over(nil)},
+		"an end with something behind": {r: over(&workerv1.GenerateRequest{AttemptId: "a1"}), more: []byte{0x78, 0x01}, want: "a1"},
+		"a delta":                      {r: delta("a1")},
+		"nothing":                      {r: &workerv1.GenerateResponse{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := proto.Marshal(c.r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var e end
+			if err := e.read(append(b, c.more...)); err != nil || !bytes.Equal(e.attempt, []byte(c.want)) {
+				t.Errorf("got %q, %v", e.attempt, err)
+			}
+		})
+	}
+	if new(end).read([]byte{0x22, 0x05, 0x0a}) == nil {
+		t.Error("half a message is read")
+	}
+}
