@@ -21,6 +21,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/identity"
 	"github.com/ringfleet/ringfleet/api/identity/identitytest"
+	"github.com/ringfleet/ringfleet/api/worker/many"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 )
@@ -106,7 +107,7 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 		load := w.load
 		w.mu.Unlock()
 		if err := s.Send(&workerv1.Report{InstanceId: w.name + "-a", Model: "m", ModelUid: "uid-m", Revision: "r1", PodName: w.name,
-			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true, Load: load}); err != nil {
+			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true, GeneratesMany: true, Load: load}); err != nil {
 			return err
 		}
 		select {
@@ -116,6 +117,8 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 		}
 	}
 }
+
+func (w *fakeWorker) GenerateMany(s many.Stream) error { return many.Serve(s, nil, w.Generate) }
 
 func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
 	w.mu.Lock()
