@@ -24,6 +24,7 @@ type attempt struct {
 	caller   context.Context
 	ctx      context.Context
 	call     call
+	lane     *lane              // that it is made on; nil where it is a Generate
 	trailer  func() metadata.MD // of the call, once it has ended
 	unhook   func() bool        // lets the end of ctx no longer end the lane; it says whether it came in time
 	patience patience
@@ -82,7 +83,6 @@ func (a *attempt) ask(message *workerv1.GenerateRequest) error {
 			return err
 		}
 		a.quit()
-		a.lane = a.client.rouse(a.peer)
 	}
 }
 

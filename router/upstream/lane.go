@@ -47,15 +47,15 @@ type call interface {
 // dispatch sends message to the worker. It says whether it did so on a lane that had rested, which may have ended meanwhile.
 func (a *attempt) dispatch(message *workerv1.GenerateRequest) (rested bool, err error) {
 	worker := workerv1.NewWorkerClient(a.peer.conn)
-	if !a.many {
-		stream, err := worker.Generate(a.ctx, message, generateOptions...)
-		if err == nil {
-			a.call, a.trailer = stream, stream.Trailer
-		}
-		return false, err
-	}
 	for {
-		l := a.lane
+		l, taken := a.client.rouse(a.peer)
+		if !taken {
+			stream, err := worker.Generate(a.ctx, message, generateOptions...)
+			if err == nil {
+				a.call, a.trailer = stream, stream.Trailer
+			}
+			return false, err
+		}
 		rested = l != nil
 		if l == nil {
 			ctx, end := context.WithCancel(context.Background())
@@ -77,7 +77,6 @@ func (a *attempt) dispatch(message *workerv1.GenerateRequest) (rested bool, err 
 			return false, nil
 		}
 		a.quit()
-		a.lane = a.client.rouse(a.peer)
 	}
 }
 
@@ -167,24 +166,17 @@ func (c *Client) rest(s *seat, l *lane) bool {
 	return true
 }
 
-// rouse returns the lane that came to rest last; nil where none rests.
-func (c *Client) rouse(p *peer) *lane {
+// rouse returns the lane that came to rest last, nil where none rests, and whether the worker takes lanes.
+func (c *Client) rouse(p *peer) (l *lane, taken bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pop(p)
-}
-
-// pop is rouse for a caller that holds the lock.
-func (c *Client) pop(p *peer) *lane {
-	n := len(p.lanes)
-	if n == 0 {
-		return nil
+	if n := len(p.lanes); n > 0 {
+		l = p.lanes[n-1]
+		p.lanes[n-1] = nil
+		p.lanes = p.lanes[:n-1]
+		c.lanes--
 	}
-	l := p.lanes[n-1]
-	p.lanes[n-1] = nil
-	p.lanes = p.lanes[:n-1]
-	c.lanes--
-	return l
+	return l, p.many
 }
 
 // sweep ends the lanes that have rested for long. The caller holds the lock.

@@ -52,8 +52,6 @@ type seat struct {
 	cancel context.CancelCauseFunc // ends the call
 	extra  bool                    // it is a retry that the budget pays for
 	peer   *peer                   // nil before acquire and after its error
-	lane   *lane                   // nil where it has none
-	many   bool                    // the worker serves GenerateMany
 }
 
 func (s *seat) key() peerKey { return peerKey{s.worker.Pod, s.worker.Instance, s.worker.Address} }
@@ -76,7 +74,7 @@ func (c *Client) acquire(s *seat) error {
 		p = &peer{conn: conn, seats: map[*seat]struct{}{}, draining: w.Draining, many: w.Many && w.Instance == s.worker.Instance}
 		c.peers[key] = p
 	}
-	s.peer, s.lane, s.many = p, c.pop(p), p.many
+	s.peer = p
 	p.seats[s] = struct{}{}
 	c.inFlight[s.worker.Pod]++
 	c.budget.active++
