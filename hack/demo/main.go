@@ -3,20 +3,15 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/demo/command"
+	"github.com/ringfleet/ringfleet/hack/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command.New(os.Stdout).ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+	os.Exit(program.Run("demo", func(ctx context.Context, _ []string, out io.Writer) error {
+		return command.New(out).ExecuteContext(ctx)
+	}))
 }

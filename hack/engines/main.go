@@ -6,25 +6,17 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/engines/install"
+	"github.com/ringfleet/ringfleet/hack/program"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "engines:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(program.Run("engines", run)) }
 
-func run(ctx context.Context, names []string) error {
+func run(ctx context.Context, names []string, out io.Writer) error {
 	if len(names) != 1 {
 		return fmt.Errorf("usage: engines %s", strings.Join(install.Names(), "|"))
 	}
@@ -32,6 +24,6 @@ func run(ctx context.Context, names []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(os.Stdout, dir)
+	_, err = fmt.Fprintln(out, dir)
 	return err
 }

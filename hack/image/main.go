@@ -4,20 +4,15 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/image/command"
+	"github.com/ringfleet/ringfleet/hack/program"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command.New(os.Stdout, os.Stderr).ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "image:", err)
-		os.Exit(1)
-	}
+	os.Exit(program.Run("image", func(ctx context.Context, _ []string, out io.Writer) error {
+		return command.New(out, os.Stderr).ExecuteContext(ctx)
+	}))
 }
