@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -102,47 +101,6 @@ func field(file, key string) string {
 		}
 	}
 	return ""
-}
-
-// Write puts name.json, name.md and name.svg into dir.
-func Write(dir, name, title string, figures []Figure) error {
-	return WriteWith(dir, Here(name, title), figures)
-}
-
-// WriteWith is Write with a given head.
-func WriteWith(dir string, h Head, figures []Figure) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	all := make([]written, len(figures))
-	for i, f := range figures {
-		all[i] = written(f)
-	}
-	text, err := json.MarshalIndent(struct {
-		Head
-		Figures []written `json:"figures"`
-	}{h, all}, "", "  ")
-	if err != nil {
-		return err
-	}
-	for ending, content := range map[string]string{
-		"json": string(text) + "\n", "md": Markdown(h, figures), "svg": SVG(h, figures),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, h.Bench+"."+ending), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Markdown is the table for people.
-func Markdown(h Head, figures []Figure) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s\n\n| figure | value | unit | goal | holds |\n|---|---|---|---|---|\n", h.Title, place(h))
-	for _, f := range figures {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", f.Name, short(f.Value), f.Unit, f.Goal, verdict(f))
-	}
-	return b.String()
 }
 
 func place(h Head) string {

@@ -77,7 +77,7 @@ func TestAFigureThatWasNotMeasuredMissesItsGoal(t *testing.T) {
 	}
 	h := Here("b", "t")
 	all := []Figure{AtMost("most", math.NaN(), "s", 1)}
-	if table, picture := Markdown(h, all), SVG(h, all); !strings.Contains(table, "| not measured |") || strings.Contains(picture, "-") && strings.Contains(picture, `width="-`) {
+	if table, picture := Of(h, all).Text, SVG(h, all); !strings.Contains(table, "| not measured |") || strings.Contains(picture, "-") && strings.Contains(picture, `width="-`) {
 		t.Errorf("table %s, picture %s", table, picture)
 	}
 }

@@ -18,9 +18,8 @@ import (
 var update = flag.Bool("update", false, "write the table into docs/engines.md")
 
 const (
-	page       = "../../docs/engines.md"
-	output     = "../../bench/out"
-	begin, end = "<!-- conformance -->\n", "<!-- /conformance -->"
+	page   = "../../docs/engines.md"
+	output = "../../bench/out"
 )
 
 // publish writes the table into bench/out, with the columns of earlier runs for engines that were not run, and compares a
@@ -74,12 +73,10 @@ func write(all []enginetest.Report) error {
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(old), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		return fmt.Errorf("%s has no place for the table", page)
+	documented, err := bench.Insert(string(old), "conformance", table)
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
 	}
-	documented := before + begin + table + end + after
 	switch {
 	case documented == string(old):
 		return nil

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
 	"github.com/ringfleet/ringfleet/test/cluster"
 )
@@ -20,17 +18,9 @@ import (
 // repetitions is how often the worker is deleted.
 const repetitions = 5
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "coldstart:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(program.Run("coldstart", run)) }
 
-func run(ctx context.Context, out io.Writer) error {
+func run(ctx context.Context, _ []string, out io.Writer) error {
 	root, err := repo.Root(".")
 	if err != nil {
 		return err
@@ -43,5 +33,5 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return bench.Write(filepath.Join(root, "bench", "out"), "cold-start", fmt.Sprintf("A worker's cold start, medians of %d", repetitions), figures)
+	return bench.Write(bench.Out(root), "cold-start", fmt.Sprintf("A worker's cold start, medians of %d", repetitions), figures)
 }

@@ -34,9 +34,9 @@ k8s.io/client-go/util/flowcontrol
 
 func TestAProgramIsAsGreatAsItsGreatestProcess(t *testing.T) {
 	var found []process
-	for _, p := range programs {
-		found = append(found, process{program: p, size: 1e6, memory: cluster.Memory{Resident: 2e6, Anonymous: 1e6}},
-			process{program: p, size: 1e6, memory: cluster.Memory{Resident: 351e6, Anonymous: 3e6}})
+	for _, p := range components {
+		found = append(found, process{component: p, size: 1e6, memory: cluster.Memory{Resident: 2e6, Anonymous: 1e6}},
+			process{component: p, size: 1e6, memory: cluster.Memory{Resident: 351e6, Anonymous: 3e6}})
 	}
 	holds := 0
 	for _, f := range sizeFigures(found, 61e6) {

@@ -9,11 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
 	"github.com/ringfleet/ringfleet/test/cluster"
 )
@@ -21,17 +20,9 @@ import (
 // namespace is made for the bench and removed in the end.
 const namespace = "bench-footprint"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "footprint:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(program.Run("footprint", run)) }
 
-func run(ctx context.Context, out io.Writer) error {
+func run(ctx context.Context, _ []string, out io.Writer) error {
 	root, err := repo.Root(".")
 	if err != nil {
 		return err
@@ -40,7 +31,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(root, "bench", "out")
+	dir := bench.Out(root)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

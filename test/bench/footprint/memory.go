@@ -28,14 +28,14 @@ const (
 	between = time.Second
 )
 
-// program is one of those that run in pods.
-type program struct {
+// component is a program that runs in pods.
+type component struct {
 	name      string
 	namespace string
 	disk, rss float64 // goals in MB
 }
 
-var programs = []program{
+var components = []component{
 	{"router", namespace, 60, 60},
 	{"manager", cluster.SystemNamespace, 80, 80},
 	{"worker", namespace, 40, 350},
@@ -46,7 +46,7 @@ const cliGoal = 60
 
 // process is a running program, and what was measured of it.
 type process struct {
-	program
+	component
 	pid    int
 	size   int64 // bytes of the file it runs
 	memory cluster.Memory
@@ -64,7 +64,7 @@ func warm(ctx context.Context, url, model string) error {
 // processes finds those of all programs; there may be several of one.
 func processes(ctx context.Context, c *cluster.Cluster) ([]process, error) {
 	var found []process
-	for _, p := range programs {
+	for _, p := range components {
 		var pods corev1.PodList
 		if err := c.API.List(ctx, &pods, client.InNamespace(p.namespace), client.MatchingLabels{v1alpha1.LabelComponent: p.name}); err != nil {
 			return nil, fmt.Errorf("list the pods of the %s: %w", p.name, err)
@@ -76,7 +76,7 @@ func processes(ctx context.Context, c *cluster.Cluster) ([]process, error) {
 				return nil, err
 			}
 			if pid != 0 {
-				found = append(found, process{program: p, pid: pid})
+				found = append(found, process{component: p, pid: pid})
 			}
 		}
 		if len(found) == n {
@@ -124,7 +124,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // sizeFigures are the greatest of each program. 1 MB is 10⁶ bytes.
 func sizeFigures(found []process, cli int64) []bench.Figure {
 	var disk, memory []bench.Figure
-	for _, p := range programs {
+	for _, p := range components {
 		var size int64
 		var m cluster.Memory
 		for _, f := range found {

@@ -9,27 +9,18 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
-	"syscall"
 
 	"github.com/ringfleet/ringfleet/hack/image/fetch"
 	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "sampling:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(program.Run("sampling", run)) }
 
-func run(ctx context.Context, out io.Writer) error {
+func run(ctx context.Context, _ []string, out io.Writer) error {
 	root, err := repo.Root(".")
 	if err != nil {
 		return err
@@ -50,7 +41,7 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	head := bench.Here("sampling", fmt.Sprintf("CPU time of a choice, ours over llama.cpp's, medians of %d pairs", pairs))
 	head.Versions["llama.cpp"] = fetch.LlamaVersion
-	return bench.WriteWith(filepath.Join(root, "bench", "out"), head, figures)
+	return bench.Of(head, figures).Keep(root, false)
 }
 
 // fetched returns the library's folder and the model's file.

@@ -1,9 +1,7 @@
 package tables
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -25,7 +23,7 @@ var rows = []pairs.Row{
 }
 
 func TestTheTablesSayMedianSpreadPairsAndGoal(t *testing.T) {
-	got := Markdown(head(), intro, rows)
+	got := Of(head(), intro, rows, "page.md").Text
 	for _, want := range []string{
 		"Load average at the start: 0.12.\n" + intro,
 		"| a | 2 × | 1 to 4 | 3 | 0.0 | ≤ 3 | yes |", "| b | 0.5 × |  | 1 | 0.0 | ≥ 1 | no |", "| c | 162 tokens/s | 123 to 200 | 2 | 0.0 |",
@@ -36,60 +34,18 @@ func TestTheTablesSayMedianSpreadPairsAndGoal(t *testing.T) {
 	}
 }
 
-func TestThreeFilesAreWritten(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out")
-	if err := Write(dir, head(), intro, rows); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "some.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read struct {
-		Bench   string
-		Figures []struct {
-			Name, Goal      string
-			Value           float64
-			Holds           bool
-			Least, Greatest float64
-		}
-	}
-	if err := json.Unmarshal(text, &read); err != nil {
-		t.Fatal(err)
-	}
-	if len(read.Figures) != 3 || read.Bench != "some" || read.Figures[0].Value != 2 || !read.Figures[0].Holds || read.Figures[0].Greatest != 4 {
-		t.Errorf("%+v", read)
-	}
-	picture, err := os.ReadFile(filepath.Join(dir, "some.svg"))
-	if err != nil || strings.Count(string(picture), "<line") != 2 {
-		t.Errorf("the picture has %d goals, %v", strings.Count(string(picture), "<line"), err)
+func TestThePictureShowsWhatHasAGoal(t *testing.T) {
+	if n := strings.Count(Of(head(), intro, rows, "page.md").Picture, "<line"); n != 2 {
+		t.Errorf("the picture has %d goals", n)
 	}
 }
 
-func TestAPageKeepsWhatIsAroundTheTables(t *testing.T) {
-	const begin, end = "<!-- mark -->\n", "<!-- /mark -->"
-	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("before\n"+begin+"old\n"+end+"\nafter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := Publish(page, "mark", head(), intro, rows); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(page)
+func TestAHeadHasTheLoadThatTheMachineHad(t *testing.T) {
+	h, load, err := Here("some", "Something")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "before\n" + begin + "![What has a goal](mark.svg)\n\n" + Markdown(head(), intro, rows) + end + "\nafter\n"; string(text) != want {
-		t.Errorf("%s", text)
-	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(page), "mark.svg")); err != nil {
-		t.Error(err)
-	}
-	for _, bad := range []string{"", begin, "before " + end} {
-		if _, err := Insert(bad, "mark", "tables"); err == nil {
-			t.Errorf("%q has a place", bad)
-		}
+	if want := fmt.Sprintf("%.2f", load); h.Machine[Load] != want || h.Bench != "some" {
+		t.Errorf("the load was %s, the head has %q", want, h.Machine[Load])
 	}
 }

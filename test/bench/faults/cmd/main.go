@@ -11,17 +11,15 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ringfleet/ringfleet/hack/image/fetch"
-	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/clients"
 	"github.com/ringfleet/ringfleet/test/bench/faults/life"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -39,70 +37,43 @@ func trials() []trial.Trial {
 }
 
 // options are the flags.
-type options struct {
-	only   string
-	quick  bool
-	update bool
-	most   time.Duration
-}
+type options struct{ command.Flags }
 
-func (o *options) bind(f *flag.FlagSet) {
-	f.StringVar(&o.only, "only", "", "only these faults, separated by commas, such as F03,F12")
-	f.BoolVar(&o.quick, "quick", false, "each fault once, to see that everything works")
-	f.BoolVar(&o.update, "update", false, "write the table into docs/faults.md, too")
-	f.DurationVar(&o.most, "timeout", 30*time.Minute, "how long all may take; what was measured until then is written")
-}
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench-faults:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(program.Run("bench-faults", run)) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) == 2 {
-		if role, ok := rig.Roles[args[0]]; ok {
-			return role(ctx, []byte(args[1]), out)
-		}
+	if played, err := rig.Roles.Play(ctx, args, out); played {
+		return err
 	}
 	var o options
 	f := flag.NewFlagSet("bench-faults", flag.ContinueOnError)
-	o.bind(f)
+	o.Bind(f, "faults, separated by commas, such as F03,F12", "each fault once", page, 30*time.Minute)
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if o.update && (o.only != "" || o.quick) {
+	if o.Update && o.part() {
 		return errors.New("--update: the documentation has whole runs only")
 	}
-	return o.measure(ctx, out)
+	return o.Within(ctx, func(ctx context.Context, root, dir string) error { return o.measure(ctx, root, dir, out) })
 }
+
+// page is the page of docs that has the table.
+const page = "faults.md"
+
+// part says that not all faults were asked for, or that they were asked for once.
+func (o options) part() bool { return o.Only != "" || o.Quick }
 
 // file is the name of what is written. A part does not replace what a whole run has written.
 func (o options) file() string {
-	if o.only != "" || o.quick {
+	if o.part() {
 		return "faults-partial"
 	}
 	return "faults"
 }
 
 // measure runs the faults and writes what came of them.
-func (o options) measure(ctx context.Context, out io.Writer) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.most)
-	defer cancel()
-	root, err := repo.Root(".")
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "rf-faults-") // short: sockets lie in it
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	load, err := process.Load()
+func (o options) measure(ctx context.Context, root, dir string, out io.Writer) error {
+	h, _, err := tables.Here(o.file(), "Faults, and what came of them")
 	if err != nil {
 		return err
 	}
@@ -110,18 +81,14 @@ func (o options) measure(ctx context.Context, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	figures, bad := trial.Run(ctx, trials(), trial.Options{Shared: shared, Quick: o.quick, Out: out,
-		Only: strings.FieldsFunc(o.only, func(r rune) bool { return r == ',' || r == ' ' }), Keep: filepath.Join(root, "bench", "out", "faults")})
+	figures, bad := trial.Run(ctx, trials(), trial.Options{Shared: shared, Quick: o.Quick, Out: out, Only: command.Names(o.Only),
+		Keep: filepath.Join(bench.Out(root), "faults")})
 	if len(figures) == 0 {
 		return bad
 	}
-	h := bench.Here(o.file(), "Faults, and what came of them")
-	h.Machine[tables.Load] = strconv.FormatFloat(load, 'f', 2, 64)
-	bad = errors.Join(bad, bench.WriteWith(filepath.Join(root, "bench", "out"), h, figures))
-	if o.update && bad == nil {
-		bad = publish(filepath.Join(root, "docs", "faults.md"), h, figures)
-	}
-	return bad
+	r := bench.Of(h, figures)
+	r.Page = page
+	return errors.Join(bad, r.Keep(root, o.Update && bad == nil))
 }
 
 // prepare compiles the worker and brings the demo's model.
@@ -150,18 +117,4 @@ func prepare(ctx context.Context, root, dir string, out io.Writer) (s rig.Shared
 	weights, err := cache.Get(ctx, fetch.Weights())
 	s.Weights = filepath.Join(weights, fetch.WeightsFile)
 	return s, err
-}
-
-// publish writes the table into a page.
-func publish(page string, h bench.Head, figures []bench.Figure) error {
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	_, table, _ := strings.Cut(bench.Markdown(h, figures), "\n\n") // without its title
-	text, err := tables.Insert(string(old), "bench-faults", table)
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	return os.WriteFile(page, []byte(text), 0o644)
 }

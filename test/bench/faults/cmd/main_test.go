@@ -3,10 +3,12 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/ringfleet/ringfleet/test/bench/command"
 )
 
 func TestAPartDoesNotReplaceAWholeRun(t *testing.T) {
-	for want, all := range map[string][]options{"faults": {{}, {update: true}}, "faults-partial": {{only: "F01"}, {quick: true}}} {
+	for want, all := range map[string][]options{"faults": {{}, {command.Flags{Update: true}}}, "faults-partial": {{command.Flags{Only: "F01"}}, {command.Flags{Quick: true}}}} {
 		for _, o := range all {
 			if got := o.file(); got != want {
 				t.Errorf("%+v writes %s, want %s", o, got, want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/router/server"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 )
 
@@ -23,21 +24,9 @@ const (
 )
 
 // Roles are what a program that uses a rig must do when its first argument is a role, and its second what it is told.
-var Roles = map[string]func(ctx context.Context, spec []byte, out io.Writer) error{
-	roleRoute: func(ctx context.Context, spec []byte, _ io.Writer) error {
-		var s routeSpec
-		if err := json.Unmarshal(spec, &s); err != nil {
-			return err
-		}
-		return route(ctx, s)
-	},
-	roleEngine: func(ctx context.Context, spec []byte, _ io.Writer) error {
-		var s engine.Spec
-		if err := json.Unmarshal(spec, &s); err != nil {
-			return err
-		}
-		return engine.Serve(ctx, s)
-	},
+var Roles = command.Roles{
+	roleRoute:  command.As(func(ctx context.Context, s routeSpec, _ io.Writer) error { return route(ctx, s) }),
+	roleEngine: command.As(func(ctx context.Context, s engine.Spec, _ io.Writer) error { return engine.Serve(ctx, s) }),
 }
 
 // routeSpec is what a router is started with.

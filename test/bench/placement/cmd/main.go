@@ -9,15 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/placement/report"
 	"github.com/ringfleet/ringfleet/test/bench/placement/sim"
 	"github.com/ringfleet/ringfleet/test/bench/placement/trace"
@@ -81,23 +80,16 @@ func (o *options) validate() error {
 
 // names are the policies that were asked for; none means all.
 func (o *options) names() []string {
-	return strings.FieldsFunc(o.policies, func(r rune) bool { return r == ',' || r == ' ' })
+	return command.Names(o.policies)
 }
 
-func main() {
-	o, err := parse(flag.CommandLine, os.Args[1:])
-	if err == nil {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, o, os.Stdout)
-		stop()
-	}
+func main() { os.Exit(program.Run("bench-placement", run)) }
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	o, err := parse(flag.NewFlagSet("bench-placement", flag.ContinueOnError), args)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-placement:", err)
-		os.Exit(1)
+		return err
 	}
-}
-
-func run(ctx context.Context, o options, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.most, fmt.Errorf("--timeout %s is over", o.most))
 	defer cancel()
 	root, err := repo.Root(".")
@@ -108,20 +100,16 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := report.Report{Head: bench.Here("placement", "Placement of a trace's requests, on a virtual clock")}
-	if r.Tables, err = replay(ctx, setups, o.names()); err != nil {
+	all := report.Replays{Head: bench.Here("placement", "Placement of a trace's requests, on a virtual clock")}
+	if all.Tables, err = replay(ctx, setups, o.names()); err != nil {
 		return err
 	}
-	r.Judged = judge(setups, r.Tables)
-	fmt.Fprintln(out, "\n"+r.Markdown())
-	if err := r.Write(filepath.Join(root, "bench", "out")); err != nil {
-		return err
+	all.Judged = judge(setups, all.Tables)
+	r := all.Report()
+	fmt.Fprintln(out, "\n"+r.Text)
+	if whole := len(all.Judged) > 0 && len(setups) >= standard; o.update && !whole {
+		return errors.Join(r.Keep(root, false),
+			fmt.Errorf("--update: the documentation has Mooncake's conversation trace and the synthetic one beside it, both from %s", trace.Source))
 	}
-	if !o.update {
-		return nil
-	}
-	if len(r.Judged) == 0 || len(setups) < standard {
-		return fmt.Errorf("--update: the documentation has Mooncake's conversation trace and the synthetic one beside it, both from %s", trace.Source)
-	}
-	return r.Publish(filepath.Join(root, "docs", "benchmarks.md"))
+	return r.Keep(root, o.update)
 }

@@ -1,17 +1,13 @@
-// Package report writes what replays have shown: as JSON for machines, as Markdown and as an SVG for people, and into the
-// documentation where asked to. It judges by the goals that it is given figures with, and replays nothing.
+// Package report makes a report of what replays have shown. It judges by the goals that it is given figures with, replays
+// nothing, and leaves it to package bench to write.
 package report
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/ringfleet/ringfleet/test/bench"
 	"github.com/ringfleet/ringfleet/test/bench/placement/sim"
-	"github.com/ringfleet/ringfleet/test/bench/tables"
 )
 
 // Row is what one policy made of a replay.
@@ -40,15 +36,15 @@ func (t Table) Row(policy string) *Row {
 	return nil
 }
 
-// Report is all tables, and the figures with a goal.
-type Report struct {
+// Replays is all tables, and the figures with a goal.
+type Replays struct {
 	Head   bench.Head
 	Judged []bench.Figure
 	Tables []Table
 }
 
-// Figures are those with a goal and then everything in the tables.
-func (r Report) Figures() []bench.Figure {
+// figures are those with a goal and then everything in the tables.
+func (r Replays) figures() []bench.Figure {
 	out := append([]bench.Figure(nil), r.Judged...)
 	for _, t := range r.Tables {
 		for _, row := range t.Rows {
@@ -70,7 +66,7 @@ func (r Report) Figures() []bench.Figure {
 const tooLong = 20.0
 
 // pictured are the figures of the picture: those with a goal, and hits and means of the first table.
-func (r Report) pictured() []bench.Figure {
+func (r Replays) pictured() []bench.Figure {
 	out := append([]bench.Figure(nil), r.Judged...)
 	if len(r.Tables) == 0 {
 		return out
@@ -86,11 +82,8 @@ func (r Report) pictured() []bench.Figure {
 	return out
 }
 
-// SVG is the picture.
-func (r Report) SVG() string { return bench.SVG(r.Head, r.pictured()) }
-
-// Markdown is what has a goal, and the tables.
-func (r Report) Markdown() string {
+// text is what has a goal, and the tables.
+func (r Replays) text() string {
 	var b strings.Builder
 	if len(r.Judged) > 0 {
 		b.WriteString("| figure | value | goal | holds |\n|---|---|---|---|\n")
@@ -123,44 +116,8 @@ func seconds(v float64) string {
 	return fmt.Sprintf("%.2f", v)
 }
 
-// Write puts placement.json, placement.md and placement.svg into dir.
-func (r Report) Write(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(struct {
-		bench.Head
-		Figures []bench.Figure `json:"figures"`
-	}{r.Head, r.Figures()}, "", "  ")
-	if err != nil {
-		return err
-	}
-	for ending, content := range map[string]string{
-		"json": string(text) + "\n", "md": "# " + r.Head.Title + "\n\n" + r.Markdown(), "svg": r.SVG(),
-	} {
-		if err := os.WriteFile(filepath.Join(dir, r.Head.Bench+"."+ending), []byte(content), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// mark is the comment that the tables stand behind in the documentation.
-const mark = "bench-placement"
-
-// Publish writes the tables into their place in a page and the picture beside it, as placement.svg.
-func (r Report) Publish(page string) error {
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	picture := r.Head.Bench + ".svg"
-	text, err := tables.Insert(string(old), mark, fmt.Sprintf("![Hit rates and times to the first token](%s)\n\n%s", picture, r.Markdown()))
-	if err != nil {
-		return fmt.Errorf("%s: %w", page, err)
-	}
-	if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(filepath.Dir(page), picture), []byte(r.SVG()), 0o644)
+// Report is all of that, for docs/benchmarks.md.
+func (r Replays) Report() bench.Report {
+	return bench.Report{Head: r.Head, Figures: r.figures(), Text: r.text(), Picture: bench.SVG(r.Head, r.pictured()),
+		Page: "benchmarks.md", Caption: "Hit rates and times to the first token"}
 }

@@ -1,9 +1,6 @@
 package report
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,10 +16,10 @@ func row(policy string, hit float64, mean time.Duration) Row {
 	}}
 }
 
-func shown() Report {
+func shown() Replays {
 	one := Table{Name: "one", Title: "One router", Rows: []Row{row("a", 0.3, time.Second), row("b", 0.35, 2*time.Second), row("c", 0.1, 2000*time.Second)}}
 	several := Table{Name: "several", Title: "Several routers", Rows: []Row{row("a", 0.29, 1200*time.Millisecond)}}
-	return Report{
+	return Replays{
 		Head:   bench.Head{Bench: "placement", Title: "Placement"},
 		Judged: Judge("a", one, several), Tables: []Table{one, several},
 	}
@@ -46,7 +43,7 @@ func TestGoalsAreOfOnePolicy(t *testing.T) {
 }
 
 func TestTablesHaveARowForEachPolicy(t *testing.T) {
-	got := shown().Markdown()
+	got := shown().Report().Text
 	for _, want := range []string{
 		"| one: mean TTFT | 1 s | ≤ 1.25 | yes |", "| several: mean TTFT over that of one | 1.2 × | ≤ 1.15 | no |",
 		"One router:\n\n| policy |", "| **a** | 30.0 % | 1.00 s | 2.00 s | 3.00 s | 1.05 | 1.50 |", "| b | 35.0 % | 2.00 s |", "| c | 10.0 % | 2000 s |",
@@ -58,7 +55,7 @@ func TestTablesHaveARowForEachPolicy(t *testing.T) {
 }
 
 func TestAPolicyThatTakesForEverHasNoBar(t *testing.T) {
-	got := shown().SVG()
+	got := shown().Report().Picture
 	for text, want := range map[string]int{"hit rate: c": 1, "mean TTFT: c": 0, "mean TTFT: b": 1, "<line": 4} {
 		if n := strings.Count(got, text); n != want {
 			t.Errorf("%q is there %d times, want %d", text, n, want)
@@ -66,56 +63,9 @@ func TestAPolicyThatTakesForEverHasNoBar(t *testing.T) {
 	}
 }
 
-func TestThreeFilesAreWritten(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out")
-	if err := shown().Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "placement.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read struct {
-		Bench   string
-		Figures []bench.Figure
-	}
-	if err := json.Unmarshal(text, &read); err != nil {
-		t.Fatal(err)
-	}
-	if read.Bench != "placement" || len(read.Figures) != 4+4*6 || read.Figures[0].Goal != "≥ 29" || read.Figures[4].Name != "one: a: hit rate" || read.Figures[4].Value != 30 {
-		t.Errorf("%+v", read)
-	}
-	for _, ending := range []string{"md", "svg"} {
-		if _, err := os.Stat(filepath.Join(dir, "placement."+ending)); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-func TestAPageKeepsWhatIsAroundTheTables(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(page, []byte("before\n<!-- bench-placement -->\nold\n<!-- /bench-placement -->\nafter\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := shown().Publish(page); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := "before\n<!-- bench-placement -->\n![Hit rates and times to the first token](placement.svg)\n\n" + shown().Markdown() + "<!-- /bench-placement -->\nafter\n"; string(text) != want {
-		t.Errorf("%s", text)
-	}
-	if _, err := os.Stat(filepath.Join(filepath.Dir(page), "placement.svg")); err != nil {
-		t.Error(err)
-	}
-	if err := os.WriteFile(page, []byte("no place"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := shown().Publish(page); err == nil {
-		t.Error("a page without a place takes the tables")
+func TestMachinesAreToldWhatHasAGoalAndThenEverything(t *testing.T) {
+	f := shown().figures()
+	if len(f) != 4+4*6 || f[0].Goal != "≥ 29" || f[4].Name != "one: a: hit rate" || f[4].Value != 30 {
+		t.Errorf("%+v", f)
 	}
 }

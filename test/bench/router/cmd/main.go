@@ -13,59 +13,43 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/router/measure"
 	"github.com/ringfleet/ringfleet/test/bench/router/mock"
 	"github.com/ringfleet/ringfleet/test/bench/router/ours"
 	"github.com/ringfleet/ringfleet/test/bench/router/peers"
 	"github.com/ringfleet/ringfleet/test/bench/tables"
-	"github.com/ringfleet/ringfleet/test/bench/worker/process"
 )
 
 // options are the flags.
 type options struct {
+	command.Flags
 	turns    int
-	quick    bool
-	only     string
 	peers    string
 	profiles string
-	update   bool
-	most     time.Duration
 }
 
 func (o *options) bind(f *flag.FlagSet) {
+	o.Bind(f, "measures, separated by commas: "+strings.Join(measure.Names(), ", "), "one turn", page, time.Hour)
 	f.IntVar(&o.turns, "turns", 7, "how often each router takes its turn")
-	f.BoolVar(&o.quick, "quick", false, "one turn, to see that everything works")
-	f.StringVar(&o.only, "only", "", "only these measures, separated by commas: "+strings.Join(measure.Names(), ", "))
 	f.StringVar(&o.peers, "peers", strings.Join(peers.Names(), ","), "the routers to measure beside; empty for none")
 	f.StringVar(&o.profiles, "profiles", "", "a folder for CPU profiles of Ringfleet's router, which cost it a little")
-	f.BoolVar(&o.update, "update", false, "write the table into docs/benchmarks.md, too")
-	f.DurationVar(&o.most, "timeout", time.Hour, "how long all may take; what was measured until then is written")
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "bench-router:", err)
-		os.Exit(1)
-	}
-}
+// page is the page of docs that has the tables.
+const page = "benchmarks.md"
+
+func main() { os.Exit(program.Run("bench-router", run)) }
 
 func run(ctx context.Context, args []string, out io.Writer) error {
-	if len(args) == 2 {
-		if role, ok := roles[args[0]]; ok {
-			return role(ctx, []byte(args[1]), out)
-		}
+	if played, err := roles.Play(ctx, args, out); played {
+		return err
 	}
 	var o options
 	f := flag.NewFlagSet("bench-router", flag.ContinueOnError)
@@ -73,48 +57,31 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if o.quick {
+	if o.Quick {
 		o.turns = 1
 	}
 	switch {
 	case o.turns < 1:
 		return fmt.Errorf("--turns %d: want 1 or more", o.turns)
-	case o.update && o.profiles != "":
+	case o.Update && o.profiles != "":
 		return errors.New("--update: the documentation has runs without profiles only")
-	case o.update && (o.only != "" || o.turns < 7):
+	case o.Update && (o.Only != "" || o.turns < 7):
 		return errors.New("--update: the documentation has whole runs of 7 turns only")
 	}
-	return o.measure(ctx, out)
-}
-
-func split(s string) []string {
-	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' })
+	return o.Within(ctx, func(ctx context.Context, root, dir string) error { return o.measure(ctx, root, dir, out) })
 }
 
 // measure runs the bench and writes what came of it.
-func (o options) measure(ctx context.Context, out io.Writer) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.most)
-	defer cancel()
-	root, err := repo.Root(".")
+func (o options) measure(ctx context.Context, root, dir string, out io.Writer) error {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	program, err := os.Executable()
+	h, _, err := tables.Here("router", "The router beside its peers")
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "ringfleet-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	load, err := process.Load()
-	if err != nil {
-		return err
-	}
-	h := bench.Here("router", "The router beside its peers")
-	h.Machine[tables.Load] = strconv.FormatFloat(load, 'f', 2, 64)
-	present, absent := peers.Present(split(o.peers))
+	present, absent := peers.Present(command.Names(o.peers))
 	for _, p := range absent {
 		fmt.Fprintf(out, "%s is not installed: left out\n", p)
 	}
@@ -123,20 +90,17 @@ func (o options) measure(ctx context.Context, out io.Writer) (err error) {
 			return err
 		}
 	}
-	rig := &measure.Rig{Dir: dir, Root: root, Program: program, Profiles: o.profiles, Out: out, Peers: present}
+	rig := &measure.Rig{Dir: dir, Root: root, Program: self, Profiles: o.profiles, Out: out, Peers: present}
 	for _, p := range rig.Peers {
 		h.Versions[p] = peers.Version(p)
 	}
-	rows, bad := rig.Run(ctx, o.turns, split(o.only))
+	rows, bad := rig.Run(ctx, o.turns, command.Names(o.Only))
 	if len(rows) == 0 {
 		return bad
 	}
-	fmt.Fprintln(out, "\n"+tables.Markdown(h, intro(h), rows))
-	bad = errors.Join(bad, tables.Write(filepath.Join(root, "bench", "out"), h, intro(h), rows))
-	if o.update && bad == nil {
-		bad = tables.Publish(filepath.Join(root, "docs", "benchmarks.md"), "bench-router", h, intro(h), rows)
-	}
-	return bad
+	r := tables.Of(h, intro(h), rows, page)
+	fmt.Fprintln(out, "\n"+r.Text)
+	return errors.Join(bad, r.Keep(root, o.Update && bad == nil))
 }
 
 // intro is what to know before the table.
@@ -152,45 +116,26 @@ func intro(h bench.Head) string {
 }
 
 // roles are what this program does as a child of itself.
-var roles = map[string]func(ctx context.Context, spec []byte, out io.Writer) error{
-	measure.RoleHTTP: func(ctx context.Context, spec []byte, _ io.Writer) error {
-		var w measure.Workers
-		if err := json.Unmarshal(spec, &w); err != nil {
-			return err
-		}
-		return serve(ctx, w)
-	},
-	measure.RoleGRPC: func(ctx context.Context, spec []byte, _ io.Writer) error {
-		var w measure.Workers
-		if err := json.Unmarshal(spec, &w); err != nil {
-			return err
-		}
-		return ours.Work(ctx, w.Spec, w.Plan)
-	},
-	measure.RoleRoute: func(ctx context.Context, spec []byte, _ io.Writer) error {
-		var s ours.Spec
-		if err := json.Unmarshal(spec, &s); err != nil {
-			return err
-		}
-		return ours.Route(ctx, s)
-	},
-	measure.RoleLoad: func(ctx context.Context, spec []byte, out io.Writer) error {
-		var a measure.Asked
-		if err := json.Unmarshal(spec, &a); err != nil {
-			return err
-		}
-		seen, err := a.Do(ctx)
-		if err != nil {
-			return err
-		}
-		if err := json.NewEncoder(out).Encode(seen); err != nil {
-			return err
-		}
-		if a.Kind == measure.Hold {
-			<-ctx.Done() // the streams stay open
-		}
-		return nil
-	},
+var roles = command.Roles{
+	measure.RoleHTTP:  command.As(func(ctx context.Context, w measure.Workers, _ io.Writer) error { return serve(ctx, w) }),
+	measure.RoleGRPC:  command.As(func(ctx context.Context, w measure.Workers, _ io.Writer) error { return ours.Work(ctx, w.Spec, w.Plan) }),
+	measure.RoleRoute: command.As(func(ctx context.Context, s ours.Spec, _ io.Writer) error { return ours.Route(ctx, s) }),
+	measure.RoleLoad:  command.As(ask),
+}
+
+// ask asks, says what came of it, and holds streams open that are to be held.
+func ask(ctx context.Context, a measure.Asked, out io.Writer) error {
+	seen, err := a.Do(ctx)
+	if err != nil {
+		return err
+	}
+	if err := json.NewEncoder(out).Encode(seen); err != nil {
+		return err
+	}
+	if a.Kind == measure.Hold {
+		<-ctx.Done()
+	}
+	return nil
 }
 
 // serve runs the workers that speak HTTP until ctx ends.

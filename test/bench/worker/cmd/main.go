@@ -9,16 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/ringfleet/ringfleet/hack/image/repo"
+	"github.com/ringfleet/ringfleet/hack/program"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/tables"
 	"github.com/ringfleet/ringfleet/test/bench/worker/measure"
 	"github.com/ringfleet/ringfleet/test/bench/worker/peers"
@@ -29,72 +27,53 @@ import (
 
 // options are the flags.
 type options struct {
-	pairs  int
-	quick  bool
-	only   string
-	update bool
-	most   time.Duration
+	command.Flags
+	pairs int
 }
 
 func (o *options) bind(f *flag.FlagSet) {
+	o.Bind(f, "measures, separated by commas: "+strings.Join(measure.Names(), ", "), "three pairs", page, 2*time.Hour)
 	f.IntVar(&o.pairs, "pairs", 15, "how often the sides take turns")
-	f.BoolVar(&o.quick, "quick", false, "three pairs, to see that everything works")
-	f.StringVar(&o.only, "only", "", "only these measures, separated by commas: "+strings.Join(measure.Names(), ", "))
-	f.BoolVar(&o.update, "update", false, "write the tables into docs/benchmarks.md, too")
-	f.DurationVar(&o.most, "timeout", 2*time.Hour, "how long all may take; what was measured until then is written")
 }
 
 func (o *options) validate() error {
-	if o.quick {
+	if o.Quick {
 		o.pairs = 3
 	}
 	if o.pairs < 1 {
 		return fmt.Errorf("--pairs %d: want 1 or more", o.pairs)
 	}
-	if o.update && (o.only != "" || o.pairs < 15) {
+	if o.Update && (o.Only != "" || o.pairs < 15) {
 		return errors.New("--update: the documentation has whole runs of 15 pairs only")
 	}
 	return nil
 }
 
-// names are the measures that were asked for; none means all.
-func (o *options) names() []string {
-	return strings.FieldsFunc(o.only, func(r rune) bool { return r == ',' || r == ' ' })
-}
+// page is the page of docs that has the tables.
+const page = "benchmarks.md"
 
-func main() {
+func main() { os.Exit(program.Run("bench-worker", run)) }
+
+func run(ctx context.Context, args []string, out io.Writer) error {
 	var o options
-	o.bind(flag.CommandLine)
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, o, os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench-worker:", err)
-		os.Exit(1)
+	f := flag.NewFlagSet("bench-worker", flag.ContinueOnError)
+	o.bind(f)
+	if err := f.Parse(args); err != nil {
+		return err
 	}
-}
-
-func run(ctx context.Context, o options, out io.Writer) (err error) {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.most)
-	defer cancel()
-	root, err := repo.Root(".")
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "ringfleet-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return o.Within(ctx, func(ctx context.Context, root, dir string) error { return o.measure(ctx, root, dir, out) })
+}
+
+// measure runs the bench and writes what came of it.
+func (o options) measure(ctx context.Context, root, dir string, out io.Writer) error {
 	p, err := programs.Get(ctx, root, dir, out)
 	if err != nil {
 		return err
 	}
-	if !o.quick {
+	if !o.Quick {
 		if err := settle(ctx, out); err != nil {
 			return err
 		}
@@ -107,16 +86,13 @@ func run(ctx context.Context, o options, out io.Writer) (err error) {
 		fmt.Fprintln(out, "warning:", why)
 	}
 	rig := &measure.Rig{Programs: p, Root: root, Pairs: o.pairs, Out: out}
-	rows, bad := rig.Run(ctx, dir, o.names())
+	rows, bad := rig.Run(ctx, dir, command.Names(o.Only))
 	if len(rows) == 0 {
 		return bad
 	}
-	fmt.Fprintln(out, "\n"+tables.Markdown(h, report.Intro(h), rows))
-	bad = errors.Join(bad, tables.Write(filepath.Join(root, "bench", "out"), h, report.Intro(h), rows))
-	if o.update && bad == nil {
-		bad = tables.Publish(filepath.Join(root, "docs", "benchmarks.md"), report.Mark, h, report.Intro(h), rows)
-	}
-	return bad
+	r := tables.Of(h, report.Intro(h), rows, page)
+	fmt.Fprintln(out, "\n"+r.Text)
+	return errors.Join(bad, r.Keep(root, o.Update && bad == nil))
 }
 
 // patience is how long the load that compiling left behind may take to go.
@@ -145,12 +121,11 @@ func settle(ctx context.Context, out io.Writer) error {
 
 // head describes the machine as it was before anything was measured.
 func head(p programs.Programs) (bench.Head, error) {
-	h := bench.Here("worker", "The worker beside llama.cpp's own programs")
-	load, err := process.Load()
+	h, load, err := tables.Here("worker", "The worker beside llama.cpp's own programs")
 	if err != nil {
 		return h, err
 	}
-	h.Machine[report.Threads], h.Machine[tables.Load] = strconv.Itoa(peers.Threads), strconv.FormatFloat(load, 'f', 2, 64)
+	h.Machine[report.Threads] = strconv.Itoa(peers.Threads)
 	if load > busy() {
 		h.Machine[report.Busy] = fmt.Sprintf("The machine was busy: a load average of %.1f on %d cores at the start. These figures say little.", load, runtime.NumCPU())
 	}

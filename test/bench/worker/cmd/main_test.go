@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ringfleet/ringfleet/test/bench/command"
 )
 
 func TestFlags(t *testing.T) {
@@ -34,7 +36,7 @@ func TestFlags(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.pairs != c.pairs || !slices.Equal(o.names(), c.names) {
+		if err != nil || o.pairs != c.pairs || !slices.Equal(command.Names(o.Only), c.names) {
 			t.Errorf("%s: %+v, %v", name, o, err)
 		}
 	}

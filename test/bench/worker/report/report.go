@@ -8,9 +8,6 @@ import (
 	"github.com/ringfleet/ringfleet/test/bench"
 )
 
-// Mark is where the tables stand in a page.
-const Mark = "bench-worker"
-
 // The keys of a head's machine that are this bench's own.
 const (
 	Threads = "threads"
