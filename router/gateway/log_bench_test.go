@@ -5,12 +5,12 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/utils/clock"
 
+	"github.com/ringfleet/ringfleet/api/cputime"
 	"github.com/ringfleet/ringfleet/router/lines"
 	"github.com/ringfleet/ringfleet/router/openai"
 )
@@ -38,8 +38,8 @@ func benchmarkLog(b *testing.B, handler slog.Handler) {
 	h := &Handler{cfg: Config{Clock: clock.RealClock{}, Log: slog.New(handler)}}
 	began := time.Now()
 	b.ReportAllocs()
-	before := processTime(b)
-	defer func() { b.ReportMetric(float64(processTime(b)-before)/float64(b.N), "cpu-ns/op") }()
+	before := cputime.Used()
+	defer func() { b.ReportMetric(float64(cputime.Used()-before)/float64(b.N), "cpu-ns/op") }()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		x := &exchange{h: h, r: r, id: "req_0123456789abcdef01234567", began: began, status: 200, outcome: OutcomeOK, tier: "interactive",
@@ -49,16 +49,6 @@ func benchmarkLog(b *testing.B, handler slog.Handler) {
 			x.log()
 		}
 	})
-}
-
-// processTime is the CPU time of this process.
-func processTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // sink is where lines go.

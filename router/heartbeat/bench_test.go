@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/ringfleet/ringfleet/api/cputime"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 )
 
@@ -55,7 +56,7 @@ func BenchmarkReport(b *testing.B) {
 	_, watchers := fieldOf(b, 10_000)
 	r := busy(256)
 	b.ReportAllocs()
-	i, used := 0, processTime()
+	i, used := 0, cputime.Used()
 	for b.Loop() {
 		*r.Load.ProgressTokens++
 		watchers[i%len(watchers)].hear(r)
@@ -68,7 +69,7 @@ func BenchmarkReport(b *testing.B) {
 func BenchmarkOutcome(b *testing.B) {
 	table, watchers := fieldOf(b, 10_000)
 	b.ReportAllocs()
-	i, used := 0, processTime()
+	i, used := 0, cputime.Used()
 	for b.Loop() {
 		table.Outcome(watchers[i%len(watchers)].pod, "a", Good)
 		i++
@@ -97,7 +98,7 @@ func BenchmarkPoint(b *testing.B) {
 		}
 	}
 	b.ReportAllocs()
-	used := processTime()
+	used := cputime.Used()
 	for b.Loop() {
 		h.now = h.now.Add(crowdAge)
 		h.a.point(h.now, "w0", BetweenTokens, 0.02)
@@ -109,7 +110,7 @@ func BenchmarkPoint(b *testing.B) {
 func BenchmarkSnapshot(b *testing.B) {
 	table, watchers := fieldOf(b, 10_000)
 	b.ReportAllocs()
-	used := processTime()
+	used := cputime.Used()
 	for b.Loop() {
 		w := watchers[0]
 		w.suspect = !w.suspect
@@ -182,7 +183,7 @@ func serveElsewhere(b *testing.B, requests int) string {
 
 // cpu reports the CPU time of an iteration since used.
 func cpu(b *testing.B, used time.Duration, each float64) {
-	b.ReportMetric(float64(processTime()-used)/float64(b.N)/each, "cpu-ns/op")
+	b.ReportMetric(float64(cputime.Used()-used)/float64(b.N)/each, "cpu-ns/op")
 }
 
 // BenchmarkStreams is what 1,000 candidates cost a router: goroutines, heap and stacks of each stream, and CPU of a report
@@ -206,7 +207,7 @@ func BenchmarkStreams(b *testing.B) {
 				<-reports
 			}
 			more, bytes := float64(runtime.NumGoroutine()-goroutines), memory()-before
-			used := processTime()
+			used := cputime.Used()
 			for b.Loop() {
 				for range n {
 					<-reports

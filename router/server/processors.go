@@ -7,10 +7,11 @@ import (
 	"runtime/metrics"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/utils/clock"
+
+	"github.com/ringfleet/ringfleet/api/cputime"
 )
 
 // On how many processors Go's code runs follows the work. As long as one of them is idle, Go wakes a thread for each goroutine
@@ -87,7 +88,7 @@ func followLoad() (stop func()) {
 	if os.Getenv("GOMAXPROCS") != "" {
 		return func() {}
 	}
-	return (&processors{clock: clock.RealClock{}, used: processTime, late: newWaits().late, have: func() int { return runtime.GOMAXPROCS(0) },
+	return (&processors{clock: clock.RealClock{}, used: cputime.Used, late: newWaits().late, have: func() int { return runtime.GOMAXPROCS(0) },
 		set: func(n int) { runtime.GOMAXPROCS(n) },
 		all: func() int { runtime.SetDefaultGOMAXPROCS(); return runtime.GOMAXPROCS(0) }}).start()
 }
@@ -181,13 +182,4 @@ func (w *waits) count(all, tardy uint64) bool {
 	moreAll, moreTardy := all-w.all, tardy-w.tardy
 	w.all, w.tardy = all, tardy
 	return moreTardy >= lateLeast && float64(moreTardy) >= latePart*float64(moreAll)
-}
-
-// processTime is the processors' time that this process has used.
-func processTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 	"go.uber.org/goleak"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/ringfleet/ringfleet/api/cputime"
 )
 
 var update = flag.Bool("update", false, "rewrite transcripts")
@@ -221,7 +223,7 @@ func BenchmarkASampleOfProcessors(b *testing.B) {
 	w := newWaits()
 	for b.Loop() {
 		w.late()
-		processTime()
+		cputime.Used()
 	}
 }
 

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/utils/clock"
 
+	"github.com/ringfleet/ringfleet/api/cputime"
 	"github.com/ringfleet/ringfleet/worker/engine"
 	"github.com/ringfleet/ringfleet/worker/engine/sim"
 	"github.com/ringfleet/ringfleet/worker/kvcache"
@@ -47,16 +47,6 @@ func (w *weightless) Step(ctx context.Context, b *engine.Batch) (*engine.Result,
 	return &engine.Result{Logits: w.rows[:len(b.Items)]}, nil
 }
 
-// processor is the processor time that this process has used. On a machine that does other things, too, it says what a step
-// costs where the time that passes does not.
-func processor(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
 func report(b *testing.B, used time.Duration) {
 	b.ReportMetric(float64(used.Nanoseconds())/1000/float64(b.N), "cpu-µs/op")
 }
@@ -90,9 +80,9 @@ func BenchmarkStep(b *testing.B) {
 			}
 			b.ReportAllocs()
 			b.ResetTimer()
-			before := processor(b)
+			before := cputime.Used()
 			<-w.done
-			report(b, processor(b)-before)
+			report(b, cputime.Used()-before)
 			b.StopTimer()
 			if err := e.Close(); err != nil {
 				b.Fatal(err)
@@ -122,11 +112,11 @@ func BenchmarkBooks(b *testing.B) {
 		s.stepOnce()
 	}
 	b.ReportAllocs()
-	before := processor(b)
+	before := cputime.Used()
 	for b.Loop() {
 		s.stepOnce()
 	}
-	report(b, processor(b)-before)
+	report(b, cputime.Used()-before)
 }
 
 // BenchmarkChoose measures the choice of a step's tokens over a vocabulary of 152 064, as large models have it.
@@ -143,11 +133,11 @@ func BenchmarkChoose(b *testing.B) {
 					rows[i] = append([]float32(nil), row...)
 					draws[i] = draw{run: &run{sampler: sampling.New(s, sampling.Options{})}, item: i}
 				}
-				before := processor(b)
+				before := cputime.Used()
 				for b.Loop() {
 					choose(draws, rows)
 				}
-				report(b, processor(b)-before)
+				report(b, cputime.Used()-before)
 			})
 		}
 	}
