@@ -1,5 +1,5 @@
-// Package command is what the commands of several benches have in common: flags, a time and a folder to run in, and the parts
-// that a command plays as a child of itself. It measures nothing.
+// Package command is what the commands of several benches have in common: flags, a time and a folder to run in, pauses, and the
+// parts that a command plays as a child of itself. It measures nothing.
 package command
 
 import (
@@ -52,6 +52,18 @@ func (f *Flags) Within(ctx context.Context, do func(ctx context.Context, root, d
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	return do(ctx, root, dir)
+}
+
+// Pause lets a time pass, unless ctx ends before.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Names are those in a list that is separated by commas.

@@ -70,6 +70,21 @@ func TestARunThatTakesTooLongIsToldSo(t *testing.T) {
 	}
 }
 
+func TestAPauseIsOverWhenItsTimeIs(t *testing.T) {
+	if err := Pause(t.Context(), time.Nanosecond); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPauseEndsWithItsContextAndSaysWhy(t *testing.T) {
+	why := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if err := Pause(ctx, time.Hour); !errors.Is(err, why) {
+		t.Error(err)
+	}
+}
+
 func TestARoleIsPlayedWhereItIsNamedAndToldSomething(t *testing.T) {
 	type told struct{ Port int }
 	roles := Roles{"worker": As(func(_ context.Context, s told, out io.Writer) error {

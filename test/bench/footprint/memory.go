@@ -17,6 +17,7 @@ import (
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/hack/demo/ask"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/cluster"
 )
 
@@ -88,7 +89,7 @@ func processes(ctx context.Context, c *cluster.Cluster) ([]process, error) {
 
 // rest waits, and reads sizes and the memory of processes, of several reads the greatest.
 func rest(ctx context.Context, found []process) ([]process, error) {
-	if err := pause(ctx, settle); err != nil {
+	if err := command.Pause(ctx, settle); err != nil {
 		return nil, err
 	}
 	for range reads {
@@ -103,22 +104,11 @@ func rest(ctx context.Context, found []process) ([]process, error) {
 			}
 			p.memory.Resident, p.memory.Anonymous = max(p.memory.Resident, m.Resident), max(p.memory.Anonymous, m.Anonymous)
 		}
-		if err := pause(ctx, between); err != nil {
+		if err := command.Pause(ctx, between); err != nil {
 			return nil, err
 		}
 	}
 	return found, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // sizeFigures are the greatest of each program. 1 MB is 10⁶ bytes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -77,7 +78,7 @@ func crowded(ctx context.Context, r *rig.Rig, n int, obeys bool) []bench.Figure 
 				if !obeys {
 					wait = stubborn
 				}
-				if pause(ctx, wait) != nil {
+				if command.Pause(ctx, wait) != nil {
 					return
 				}
 			}

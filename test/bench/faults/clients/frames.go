@@ -15,6 +15,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -157,14 +158,14 @@ func (s *storm) rage(ctx context.Context) {
 		c, err := dialH2(ctx, s.to)
 		if err != nil { // the router has no time for it now
 			s.refused.Add(1)
-			_ = pause(ctx, again) // its end ends the loop
+			_ = command.Pause(ctx, again) // its end ends the loop
 			continue
 		}
 		s.began.Add(1)
 		began := time.Now()
 		s.one(ctx, c)
 		s.open.Add(int64(time.Since(began)))
-		_ = pause(ctx, again) // its end ends the loop
+		_ = command.Pause(ctx, again) // its end ends the loop
 	}
 }
 

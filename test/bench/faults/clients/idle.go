@@ -16,6 +16,7 @@ import (
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
@@ -128,7 +129,7 @@ func idle(ctx context.Context, r *rig.Rig) ([]bench.Figure, error) {
 	var filesNow int
 	var memoryNow int64
 	during, err := beside(ctx, r, atOnce, func() error {
-		if err := pause(ctx, idleTime); err != nil {
+		if err := command.Pause(ctx, idleTime); err != nil {
 			return err
 		}
 		var a, b error

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -71,19 +72,7 @@ func beside(ctx context.Context, r *rig.Rig, of client.Make, do func() error) (*
 
 // alone runs the load without anything beside it.
 func alone(ctx context.Context, r *rig.Rig, of client.Make) (*seen, error) {
-	return beside(ctx, r, of, func() error { return pause(ctx, quietTime) })
-}
-
-// pause lets a time pass.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return beside(ctx, r, of, func() error { return command.Pause(ctx, quietTime) })
 }
 
 // others are the figures of well-behaved clients beside a fault; name is the fault's.

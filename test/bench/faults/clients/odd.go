@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
 )
@@ -57,7 +58,7 @@ func oddJSON() []trial.Trial {
 					if err != nil {
 						return nil, fmt.Errorf("%s: %w", o.name, err)
 					}
-					if err := pause(ctx, 5*time.Millisecond); err != nil { // what is left to do after the answer
+					if err := command.Pause(ctx, 5*time.Millisecond); err != nil { // what is left to do after the answer
 						return nil, err
 					}
 					after, err := r.Routers[0].CPU()

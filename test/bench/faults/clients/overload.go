@@ -11,6 +11,7 @@ import (
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
@@ -143,7 +144,7 @@ func (f *flood) watch(ctx context.Context) error {
 				return err
 			}
 			s.Add(float64(n))
-			if err := pause(ctx, 250*time.Millisecond); err != nil {
+			if err := command.Pause(ctx, 250*time.Millisecond); err != nil {
 				return err
 			}
 		}

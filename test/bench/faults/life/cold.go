@@ -26,6 +26,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/v1alpha1"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
 	"github.com/ringfleet/ringfleet/test/bench/router/peers"
@@ -153,7 +154,7 @@ func (a *apiserver) slow(config *rest.Config) error {
 			return
 		}
 		for _, part := range way.late {
-			if strings.Contains(q.URL.Path, part) && pause(q.Context(), late) != nil {
+			if strings.Contains(q.URL.Path, part) && command.Pause(q.Context(), late) != nil {
 				return
 			}
 		}
@@ -215,7 +216,7 @@ func (c *cold) start(ctx context.Context, r *rig.Rig, a *apiserver, way int, nam
 		c.count(status(ctx, http.MethodGet, "http://"+at[0]+"/v1/models/"+rig.ModelName, ""), ready)
 		c.count(status(ctx, http.MethodPost, "http://"+at[0]+"/v1/chat/completions",
 			fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hi"}]}`, rig.ModelName)), ready)
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := command.Pause(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

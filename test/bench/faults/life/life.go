@@ -3,7 +3,6 @@
 package life
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -59,17 +58,5 @@ func tellFailed(r *rig.Rig, id string, all []history.Client) {
 		c := &bad[i]
 		fmt.Fprintf(r.Shared.Out, "  %s: a request to %q failed after %s: status %d, code %q, %s\n", id, c.Router,
 			c.End.Sub(c.Start).Round(time.Millisecond), c.Status, c.Code, c.Broken)
-	}
-}
-
-// pause lets a time pass.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -37,7 +38,7 @@ func rollingRestart() []trial.Trial {
 			}
 			var unready, drained trial.Series
 			all, err := s.beside(ctx, streamWords, func() error {
-				if err := pause(ctx, 3*time.Second); err != nil {
+				if err := command.Pause(ctx, 3*time.Second); err != nil {
 					return err
 				}
 				for range times {
@@ -153,7 +154,7 @@ const recovery = 10 * time.Second
 func (k *killing) one(ctx context.Context, x *rig.Router) error {
 	var counted, killed time.Time
 	all, err := k.s.beside(ctx, streamWords, func() error {
-		if err := pause(ctx, 4*time.Second); err != nil {
+		if err := command.Pause(ctx, 4*time.Second); err != nil {
 			return err
 		}
 		counted = time.Now()
@@ -164,7 +165,7 @@ func (k *killing) one(ctx context.Context, x *rig.Router) error {
 		k.had += rig.Figure(f, "ringfleet_router_requests_in_flight", nil)
 		killed = time.Now()
 		x.Kill()
-		return pause(ctx, recovery+2*time.Second)
+		return command.Pause(ctx, recovery+2*time.Second)
 	})
 	if err != nil {
 		return err

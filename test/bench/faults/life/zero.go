@@ -13,6 +13,7 @@ import (
 	routerv1 "github.com/ringfleet/ringfleet/api/router/v1"
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
@@ -72,7 +73,7 @@ func (z *waking) one(ctx context.Context, r *rig.Rig, pod string) error {
 	began := time.Now()
 	for i := range burst {
 		group.Go(func() {
-			if pause(ctx, time.Until(began.Add(time.Duration(i)*apart))) == nil {
+			if command.Pause(ctx, time.Until(began.Add(time.Duration(i)*apart))) == nil {
 				all[i] = r.Routers[0].Client.Do(ctx, client.Request{Model: rig.ModelName, Words: 1, Stream: i%2 == 0})
 			}
 		})
@@ -98,7 +99,7 @@ func (z *waking) one(ctx context.Context, r *rig.Rig, pod string) error {
 	}
 	z.wakes.Add(float64(held.GetWakes() - before.GetWakes()))
 	z.held.Add(float64(held.GetHeld()))
-	if err := pause(ctx, asleep); err != nil {
+	if err := command.Pause(ctx, asleep); err != nil {
 		return err
 	}
 	w, err := r.NewWorker(ctx, rig.Place{Pod: pod, Model: r.Model, Plan: engine.Plan{Blind: true}, Flags: []string{fmt.Sprintf("--max-sequences=%d", fewSeats)}})
@@ -259,7 +260,7 @@ func (e *edge) cycle(ctx context.Context, r *rig.Rig, stays bool) error {
 	e.ask(ctx, r)
 	e.ask(ctx, r)
 	if stays {
-		if err := pause(ctx, away); err != nil {
+		if err := command.Pause(ctx, away); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -88,7 +89,7 @@ func (s *streamed) away(ctx context.Context, x *rig.Router, m mode, w *rig.Worke
 		return err
 	}
 	s.out.Took(took)
-	if err := pause(ctx, time.Until(began.Add(lasts))); err != nil {
+	if err := command.Pause(ctx, time.Until(began.Add(lasts))); err != nil {
 		return err
 	}
 	up := awaits(ctx, x, w.Pod, true)

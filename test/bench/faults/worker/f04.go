@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -182,7 +183,7 @@ func (h *half) once(ctx context.Context) error {
 			return err
 		}
 		h.other.Add(float64(moved(h.before[0], now)))
-		if err := pause(ctx, time.Until(began.Add(still))); err != nil {
+		if err := command.Pause(ctx, time.Until(began.Add(still))); err != nil {
 			return err
 		}
 		up := awaits(ctx, cut, h.w.Pod, true)

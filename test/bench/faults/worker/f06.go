@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -97,7 +98,7 @@ func under(ctx context.Context, r *rig.Rig, pod string, lasts time.Duration) ([]
 				totals = totals[1:]
 			}
 			over.Add(max(there-max(leastBound, math.Ceil(1.25*(slices.Max(totals)+1)/float64(max(n, 1)))), 0))
-			if err := pause(ctx, look); err != nil {
+			if err := command.Pause(ctx, look); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/router/heartbeat"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
 )
@@ -127,7 +128,7 @@ func flap(ctx context.Context, r *rig.Rig) (seen, strange int, err error) {
 		after = 850 * time.Millisecond
 	)
 	for n := range admit + longest {
-		if err := pause(ctx, time.Until(began.Add(time.Duration(n)*every))); err != nil {
+		if err := command.Pause(ctx, time.Until(began.Add(time.Duration(n)*every))); err != nil {
 			return seen, strange, err
 		}
 		for i, l := range all {
@@ -135,7 +136,7 @@ func flap(ctx context.Context, r *rig.Rig) (seen, strange int, err error) {
 				l.beat()
 			}
 		}
-		if err := pause(ctx, time.Until(began.Add(time.Duration(n)*every+after))); err != nil {
+		if err := command.Pause(ctx, time.Until(began.Add(time.Duration(n)*every+after))); err != nil {
 			return seen, strange, err
 		}
 		if n < admit-1 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/router/discovery"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
@@ -47,7 +48,7 @@ func bad(kind, says string, broken int, plan engine.Plan, settings func(*discove
 			all, err := beside(ctx, func(ctx context.Context, stop <-chan struct{}) []history.Client {
 				return r.Routers[0].Client.Open(ctx, 50, stop, mixed(2))
 			}, func() error {
-				if err := pause(ctx, lasts); err != nil {
+				if err := command.Pause(ctx, lasts); err != nil {
 					return err
 				}
 				for i, w := range r.Workers[:broken] {
@@ -57,7 +58,7 @@ func bad(kind, says string, broken int, plan engine.Plan, settings func(*discove
 					}
 					met[i] = s.Started - started[i]
 				}
-				if err := pause(ctx, lasts); err != nil {
+				if err := command.Pause(ctx, lasts); err != nil {
 					return err
 				}
 				for i, w := range r.Workers[:broken] {

@@ -7,6 +7,7 @@ import (
 
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
@@ -36,7 +37,7 @@ func notLoaded() []trial.Trial {
 			}
 			all, err := beside(ctx, func(ctx context.Context, stop <-chan struct{}) []history.Client {
 				return r.Routers[0].Client.Open(ctx, 100, stop, mixed(2))
-			}, func() error { return pause(ctx, time.Duration(max(times, 4))*time.Second) })
+			}, func() error { return command.Pause(ctx, time.Duration(max(times, 4))*time.Second) })
 			if err != nil {
 				return nil, err
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/client"
 	"github.com/ringfleet/ringfleet/test/bench/faults/engine"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
@@ -83,7 +84,7 @@ func (p *pest) once(ctx context.Context) error {
 		q := words(8, len(p.answers)%2 == 0)
 		q.Prompt, q.Same = poison, p.prompt
 		p.answers = append(p.answers, p.r.Routers[0].Client.Do(ctx, q))
-		if err := pause(ctx, 250*time.Millisecond); err != nil {
+		if err := command.Pause(ctx, 250*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,7 @@ func (p *pest) nurse(live, ctx context.Context, w *rig.Worker) {
 		p.mu.Lock()
 		p.lost++
 		p.mu.Unlock()
-		if pause(live, time.Second) != nil || w.Restart(ctx) != nil {
+		if command.Pause(live, time.Second) != nil || w.Restart(ctx) != nil {
 			return // the caller starts it
 		}
 		plan := p.plan
@@ -128,7 +129,7 @@ func (p *pest) nurse(live, ctx context.Context, w *rig.Worker) {
 
 // count looks how many workers are in the ring, until ctx ends.
 func (p *pest) count(ctx context.Context) {
-	for pause(ctx, 50*time.Millisecond) == nil {
+	for command.Pause(ctx, 50*time.Millisecond) == nil {
 		s, err := p.r.Routers[0].Status(ctx)
 		if err != nil {
 			return

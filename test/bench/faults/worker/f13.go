@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringfleet/ringfleet/test/bench"
+	"github.com/ringfleet/ringfleet/test/bench/command"
 	"github.com/ringfleet/ringfleet/test/bench/faults/history"
 	"github.com/ringfleet/ringfleet/test/bench/faults/rig"
 	"github.com/ringfleet/ringfleet/test/bench/faults/trial"
@@ -91,7 +92,7 @@ func bursts(ctx context.Context, r *rig.Rig, gaps []time.Duration) []history.Cli
 		group.Go(func() {
 			source := rand.New(rand.NewPCG(uint64(i), 13))
 			for n := range len(gaps) + 1 {
-				if n > 0 && pause(ctx, gaps[n-1]+time.Duration(source.Int64N(int64(2*jitter)))-jitter) != nil {
+				if n > 0 && command.Pause(ctx, gaps[n-1]+time.Duration(source.Int64N(int64(2*jitter)))-jitter) != nil {
 					return
 				}
 				c := r.Routers[0].Client.Do(ctx, words(2, n%2 == 0))

@@ -82,18 +82,6 @@ func beside(ctx context.Context, load func(ctx context.Context, stop <-chan stru
 	return all, err
 }
 
-// pause lets a time pass.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // back starts a worker anew and waits until it is in all rings.
 func back(ctx context.Context, r *rig.Rig, w *rig.Worker) error {
 	if err := w.Restart(ctx); err != nil {
