@@ -2,8 +2,6 @@ package upstream
 
 import (
 	"context"
-	"errors"
-	"io"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,7 +14,7 @@ import (
 )
 
 // attempt is one call of one worker for an answer. What it has not handed out when it is given up, nobody sees: another
-// attempt has another stream. Its methods are called from one goroutine.
+// attempt has another stream, or this one after its end was read. Its methods are called from one goroutine.
 type attempt struct {
 	seat
 	client   *Client
@@ -39,7 +37,7 @@ type attempt struct {
 	open  int                          // choices without a finish
 
 	heard   bool // on a lane: the worker has said that it answers this attempt
-	said    bool // on a lane: how it has ended
+	said    bool // on a lane: how it has ended, or that it has not begun
 	free    bool // on a lane: nothing more comes, and it takes the next request
 	started bool // the worker has accepted it
 	shown   bool // a piece that shows something is there
@@ -69,21 +67,6 @@ func (a *attempt) start(r *Request, message *workerv1.GenerateRequest) failure {
 	a.shown = true
 	a.patience.came()
 	return failure{}
-}
-
-// ask sends message and waits for the first piece of the answer. A worker that goes away ends the lanes that rest: what was
-// sent on one at that moment it has not begun, and is sent once more.
-func (a *attempt) ask(message *workerv1.GenerateRequest) error {
-	for {
-		rested, err := a.dispatch(message)
-		if err == nil {
-			err = a.begin()
-		}
-		if err == nil || !rested || a.heard || !errors.Is(err, io.EOF) {
-			return err
-		}
-		a.quit()
-	}
 }
 
 // ending is what is known of a when its call has ended. Where a connection was there and the worker has said nothing, not even
@@ -151,7 +134,7 @@ func (a *attempt) receive(e *event) (*workerv1.GenerateResponse, error) {
 		err := a.call.RecvMsg(e)
 		a.patience.rest()
 		if err == nil {
-			err = a.greeted(&e.response)
+			err = a.own(&e.response)
 		}
 		if err != nil {
 			return nil, err

@@ -1,5 +1,5 @@
-// Package upstream carries requests to workers: it takes a place at a worker from package placement and calls Generate or
-// Embed there. While nothing was answered yet it tries the next worker; when a worker is lost in the middle of an answer, it
+// Package upstream carries requests to workers: it takes a place at a worker from package placement and sends the
+// request there, by GenerateMany, Generate or Embed. While nothing was answered yet it tries the next worker; when a worker is lost in the middle of an answer, it
 // goes on with that answer at another one. It turns what can go wrong into a few errors, and refuses for a while what was
 // lost with two workers. It decides neither who is alive (it only says how calls ended) nor what a client is told, and it
 // never makes or changes a token.
@@ -123,8 +123,8 @@ type Client struct {
 	inFlight map[string]uint32 // by pod
 	budget   budget
 	suspects quarantine
-	lanes    int       // that rest, of all peers
-	swept    time.Time // when those that rest for long were last ended
+	lanes    int         // that rest, of all peers
+	sweeper  clock.Timer // looks at those; nil where none rests
 	closed   bool
 }
 
@@ -182,14 +182,11 @@ func (c *Client) Sync(workers []Worker) {
 		named = named && w.Instance == key.instance && w.Address == key.address
 		p.unknown = !named
 		p.draining = p.draining || named && w.Draining
-		p.many = p.many || named && w.Many
+		p.many = !p.single && (p.many || named && w.Many)
 		if named && w.Lost || !named && len(p.seats) == 0 {
 			c.drop(key)
 			gone = append(gone, going{p, slices.Collect(maps.Keys(p.seats))})
 		}
-	}
-	if now.Sub(c.swept) >= laneRest {
-		c.sweep(now)
 	}
 	c.suspects.settle(now, c.verdict)
 	c.mu.Unlock()
@@ -222,6 +219,9 @@ func (c *Client) InFlight() map[string]uint32 {
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.closed = true
+	if c.sweeper != nil {
+		c.sweeper.Stop()
+	}
 	seats := map[*peer][]*seat{}
 	for key, p := range c.peers {
 		c.drop(key)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/utils/clock"
@@ -564,13 +566,39 @@ func TestABurstSurvivesTheDeathOfAWorkerWithoutAnErrorBeforeTheFirstPiece(t *tes
 
 // TestAWorkerThatClosesItsConnectionsCostsNoError has a worker send each connection away after a millisecond.
 func TestAWorkerThatClosesItsConnectionsCostsNoError(t *testing.T) {
-	f := &fleet{serving: []grpc.ServerOption{grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond})}}
+	var connections connections
+	f := &fleet{serving: []grpc.ServerOption{grpc.StatsHandler(&connections),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Millisecond})}}
 	f.build(t, 1, clock.RealClock{}, whole)
 	for range 500 {
 		f.expectWhole(t, t.Context(), f.workers[0])
 		_ = f.workers[0].ended(t)
+		f.age()
 	}
-	if len(f.retries) != 0 || len(f.suspects) != 0 {
-		t.Errorf("retries %v, suspects %v", f.retries, f.suspects)
+	if n := connections.Load(); len(f.retries) != 0 || len(f.suspects) != 0 || n < 2 {
+		t.Errorf("%d connections, retries %v, suspects %v", n, f.retries, f.suspects)
+	}
+}
+
+// connections counts those that begin.
+type connections struct{ atomic.Int32 }
+
+func (*connections) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*connections) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*connections) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (c *connections) HandleConn(_ context.Context, s stats.ConnStats) {
+	if _, begins := s.(*stats.ConnBegin); begins {
+		c.Add(1)
+	}
+}
+
+// age makes the lanes that rest too old to take a request.
+func (f *fleet) age() {
+	f.Client.mu.Lock()
+	defer f.Client.mu.Unlock()
+	for _, p := range f.peers {
+		for _, l := range p.lanes {
+			l.opened = l.opened.Add(-laneAge)
+		}
 	}
 }

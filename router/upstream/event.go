@@ -122,7 +122,7 @@ func (e *event) piece(num protowire.Number, v []byte) bool {
 type codec struct{ encoding.CodecV2 }
 
 // Marshal writes a message. The bytes of a long prompt become a part of it as they are, so that they must not change before
-// the call has ended.
+// the attempt has ended.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if r, ok := v.(*workerv1.GenerateRequest); ok {
 		if chat := r.GetChat(); len(chat.GetMessages())+len(chat.GetTools()) >= longPrompt {
@@ -135,7 +135,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // unread is what a message is read into that nobody needs.
 type unread struct{}
 
-// Unmarshal reads into an *event or an *end, or what gRPC's codec reads into.
+// Unmarshal reads into an *event or *lastWords, or what gRPC's codec reads into.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if _, ok := v.(unread); ok {
 		return nil
@@ -196,7 +196,7 @@ func marshalLong(r *workerv1.GenerateRequest, chat *workerv1.ChatPrompt) (mem.Bu
 	return out, nil
 }
 
-// generateOptions are those of every call of Generate.
+// generateOptions are those of every call of Generate and GenerateMany.
 var generateOptions = []grpc.CallOption{
 	grpc.ForceCodecV2(codec{encoding.GetCodecV2(protocodec.Name)}),
 	grpc.MaxCallRecvMsgSize(maxEvent),

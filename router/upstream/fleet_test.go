@@ -39,6 +39,7 @@ type both struct{ *testing.M }
 func (b both) Run() int {
 	worst := 0
 	for _, lanes = range []bool{false, true} {
+		fmt.Printf("with lanes: %t\n", lanes)
 		worst = max(worst, b.M.Run())
 	}
 	return worst

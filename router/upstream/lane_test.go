@@ -2,9 +2,12 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"net"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/ringfleet/ringfleet/api/worker/many"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
+	"github.com/ringfleet/ringfleet/router/placement"
 )
 
 // laned is a fleet whose workers serve GenerateMany, and the calls that they have got.
@@ -112,7 +116,7 @@ func TestRequestsFollowOneAnotherOnALane(t *testing.T) {
 
 func TestAWorkerThatDoesNotSayThatItServesLanesGetsCalls(t *testing.T) {
 	l := newLaned(t, 1, whole, nil)
-	l.peers = map[peerKey]*peer{}
+	l.Sync(nil)
 	l.sync(func(_ int, w *Worker) { w.Many = false })
 	l.hold(t, 2)
 	if n := l.calls.Load(); n != 2 || l.resting() != 0 {
@@ -253,6 +257,191 @@ func TestAnotherOnesEndInTheMiddleEndsTheAnswer(t *testing.T) {
 	}
 }
 
+func TestASecondAcceptanceEndsTheAnswer(t *testing.T) {
+	for name, id := range map[string]string{"another one's": "other", "its own": ""} {
+		t.Run(name, func(t *testing.T) {
+			l := newLaned(t, 1, whole, func(_ int32, s many.Stream) error {
+				q, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				second := accepted()
+				second.GetAccepted().AttemptId = cmp.Or(id, q.GetAttemptId())
+				if err := accept(s, q, delta("mine"), second, delta("secret"), finish(), over(q)); err != nil {
+					return err
+				}
+				<-s.Context().Done()
+				return nil
+			})
+			s, err := l.Generate(t.Context(), request())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if text, finished, err := drain(s); text != "mine" || finished || !errors.Is(err, ErrFailed) {
+				t.Errorf("got %q, finished %v, %v", text, finished, err)
+			}
+			s.Close()
+			if l.resting() != 0 {
+				t.Error("the lane rests")
+			}
+		})
+	}
+}
+
+func TestAWorkerThatEndsEachStreamAtOnceHasRefused(t *testing.T) {
+	for _, workers := range []int{1, 2} {
+		t.Run(strconv.Itoa(workers), func(t *testing.T) {
+			l := newLaned(t, workers, whole, func(int32, many.Stream) error { return nil })
+			if _, err := l.Generate(t.Context(), request()); !errors.Is(err, placement.ErrNoWorker) {
+				t.Errorf("got %v", err)
+			}
+			if l.suspecting() || int(l.calls.Load()) != workers {
+				t.Errorf("after %d calls the request is suspected: %v", l.calls.Load(), l.suspecting())
+			}
+		})
+	}
+}
+
+func TestAWorkerThatTakesNoLaneAfterAllGetsCalls(t *testing.T) {
+	l := newLaned(t, 1, whole, func(int32, many.Stream) error { return status.Error(codes.Unimplemented, "what is that") })
+	l.hold(t, 2)
+	l.sync(func(_ int, w *Worker) { w.Many = true })
+	l.hold(t, 1)
+	if n := l.calls.Load(); n != 4 && n != 5 || l.resting() != 0 { // two at a time may both have tried
+		t.Errorf("3 requests took %d calls, and %d lanes rest", n, l.resting())
+	}
+	if len(l.retries) != 0 || len(l.suspects) != 0 {
+		t.Errorf("retries %v, suspects %v", l.retries, l.suspects)
+	}
+}
+
+func TestARequestThatIsOverTakesNoLane(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 3)
+	ran := len(l.workers[0].seen())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.Generate(ctx, request()); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if n := l.resting(); n != 3 || len(l.workers[0].seen()) != ran {
+		t.Errorf("%d lanes rest, and %d requests were run", n, len(l.workers[0].seen())-ran)
+	}
+}
+
+func TestLanesWhoseConnectionBreaksAreNotAsked(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 3)
+	w := l.workers[0]
+	w.kill()
+	w.serve.Wait()
+	listener, err := net.Listen("tcp", w.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.server = grpc.NewServer(l.serving...)
+	workerv1.RegisterWorkerServer(w.server, w)
+	w.serve.Go(func() { _ = w.server.Serve(listener) })
+	eventually(t, "an answer", func() bool { // until the router has seen the end, and connects again, it is a refusal
+		s, err := l.Generate(t.Context(), request())
+		if err != nil {
+			return false
+		}
+		defer s.Close()
+		text, _, err := drain(s)
+		return text == "ab" && errors.Is(err, io.EOF)
+	})
+	if l.resting() != 1 {
+		t.Errorf("%d lanes rest", l.resting())
+	}
+}
+
+func TestAnAnswerThatIsTooLargeEndsItsLane(t *testing.T) {
+	large := false
+	l := newLaned(t, 1, func(q *workerv1.GenerateRequest, o out) error {
+		if large {
+			return answer(nil, accepted(), delta(strings.Repeat("x", maxEvent)))(q, o)
+		}
+		return whole(q, o)
+	}, nil)
+	l.hold(t, 1)
+	large = true
+	if _, err := l.Generate(t.Context(), request()); err == nil {
+		t.Error("it is taken")
+	}
+	if l.resting() != 0 {
+		t.Error("the lane rests")
+	}
+	large = false
+	l.expectWhole(t, t.Context(), l.workers[0])
+}
+
+func TestARequestThatIsTooLargeIsToldSoOnALaneThatRested(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 1)
+	r := request()
+	r.Proto.Prompt = &workerv1.GenerateRequest_Text{Text: &workerv1.TextPrompt{Text: strings.Repeat("x", 5<<20)}}
+	if _, err := l.Generate(t.Context(), r); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v", err)
+	}
+	l.expectWhole(t, t.Context(), l.workers[0])
+}
+
+func TestAWorkerThatIsSilentOnALaneThatRestedIsLateAsOnACall(t *testing.T) {
+	silent := false
+	l := newLaned(t, 1, func(q *workerv1.GenerateRequest, o out) error {
+		if silent {
+			return stay()(q, o)
+		}
+		return whole(q, o)
+	}, nil)
+	l.hold(t, 1)
+	silent = true
+	got := make(chan error)
+	go func() { _, err := l.Generate(t.Context(), request()); got <- err }()
+	eventually(t, "asked", func() bool { return len(l.workers[0].seen()) == 2 })
+	l.clock.Step(request().FirstByte)
+	if err := <-got; !errors.Is(err, ErrFirstByte) {
+		t.Errorf("got %v", err)
+	}
+	if l.resting() != 0 || l.calls.Load() != 1 {
+		t.Errorf("%d lanes rest after %d calls", l.resting(), l.calls.Load())
+	}
+}
+
+func TestTheLanesOfALostWorkerEnd(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	s, err := l.Generate(t.Context(), request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.hold(t, 2)
+	l.lose(0)
+	if _, _, err := drain(s); !errors.Is(err, ErrLost) && !errors.Is(err, io.EOF) {
+		t.Errorf("got %v", err)
+	}
+	s.Close()
+	if l.resting() != 0 {
+		t.Errorf("%d lanes rest", l.resting())
+	}
+}
+
+func TestAWorkersNextInstanceTakesLanesOnlyWhereItSaysSo(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	w := l.workers[0]
+	w.Instance += "-next" // placed before the client is told of it
+	l.publish(l.clock.Now())
+	l.hold(t, 1)
+	if n := l.resting(); n != 0 {
+		t.Errorf("%d lanes rest at an instance that was not heard", n)
+	}
+	l.sync(func(_ int, w *Worker) { w.Many = true })
+	l.hold(t, 1)
+	if n := l.resting(); n != 1 {
+		t.Errorf("%d lanes rest", n)
+	}
+}
+
 func TestALaneWhoseRequestDoesNotEndIsNotKept(t *testing.T) {
 	l := newLaned(t, 1, func(q *workerv1.GenerateRequest, o out) error {
 		if err := whole(q, o); err != nil {
@@ -292,18 +481,44 @@ func TestLanesThatRestForLongAreEnded(t *testing.T) {
 	l.clock.Step(laneRest / 2)
 	l.hold(t, 2)
 	l.clock.Step(laneRest / 2)
-	l.hold(t, 1)
-	if n := l.resting(); n != 2 {
-		t.Errorf("%d lanes rest; 2 were of use in the last %s", n, laneRest)
-	}
+	eventually(t, "two that were of use in the last half", func() bool { return l.resting() == 2 })
 	l.clock.Step(laneRest)
-	l.sync(func(_ int, w *Worker) { w.Many = true })
-	if n := l.resting(); n != 0 {
-		t.Errorf("%d lanes rest after %s without a request", n, laneRest)
+	eventually(t, "none without a request", func() bool { return l.resting() == 0 })
+	if l.clock.HasWaiters() {
+		t.Error("a timer is left")
+	}
+}
+
+func TestNoRequestTakesALaneThatHasRestedForLong(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 3)
+	l.Client.mu.Lock()
+	l.sweeper.Stop() // it may come late
+	l.Client.mu.Unlock()
+	l.clock.Step(time.Hour)
+	l.hold(t, 1)
+	if n := l.calls.Load(); n != 4 || l.resting() != 1 {
+		t.Errorf("%d calls were made, and %d lanes rest", n, l.resting())
 	}
 }
 
 func TestALaneThatIsOldIsNotKept(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	s, err := l.Generate(t.Context(), request()) // it lasts that long
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.clock.Step(laneAge)
+	if _, _, err := drain(s); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	s.Close()
+	if l.resting() != 0 {
+		t.Error("an old lane rests")
+	}
+}
+
+func TestNoRequestTakesALaneThatIsOld(t *testing.T) {
 	l := newLaned(t, 1, whole, nil)
 	for since := time.Duration(0); since < laneAge; since += laneRest / 2 {
 		l.hold(t, 1)
@@ -313,8 +528,8 @@ func TestALaneThatIsOldIsNotKept(t *testing.T) {
 		t.Errorf("there were %d calls in the first %s", n, laneAge)
 	}
 	l.hold(t, 1)
-	if l.resting() != 0 {
-		t.Error("an old lane rests")
+	if n := l.calls.Load(); n != 2 {
+		t.Errorf("there were %d calls after %s", n, laneAge)
 	}
 }
 
@@ -324,16 +539,30 @@ func TestLanesAreBounded(t *testing.T) {
 	if n := l.resting(); n != mostLanes {
 		t.Errorf("%d lanes rest, want %d", n, mostLanes)
 	}
-	l.Client.mu.Lock()
-	l.lanes += mostAllLanes - mostLanes // those of other workers
-	l.Client.mu.Unlock()
-	before := l.calls.Load()
-	l.hold(t, 1)
-	l.Client.mu.Lock()
-	l.lanes -= mostAllLanes - mostLanes
-	l.Client.mu.Unlock()
-	if n := l.resting(); n != mostLanes || l.calls.Load() != before {
-		t.Errorf("%d lanes rest after one was of use, and %d calls were made", n, l.calls.Load()-before)
+}
+
+func TestWhereTooManyLanesRestTheOneThatDidSoLongestIsEnded(t *testing.T) {
+	l := newLaned(t, 1, whole, nil)
+	l.hold(t, 2)
+	more := mostAllLanes - 2 // those of other workers
+	add := func(n int) {
+		l.Client.mu.Lock()
+		l.lanes += n
+		l.Client.mu.Unlock()
+	}
+	s, err := l.Generate(t.Context(), request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(more + 1)
+	l.hold(t, 1) // takes the one that rests, and gives it back
+	if _, _, err := drain(s); !errors.Is(err, io.EOF) {
+		t.Error(err)
+	}
+	s.Close() // there is no room: this one rests, the other one ends
+	add(-more - 1)
+	if n := l.resting(); n != 1 || l.calls.Load() != 2 {
+		t.Errorf("%d lanes rest, and %d calls were made", n, l.calls.Load())
 	}
 }
 
@@ -364,13 +593,13 @@ func TestAnEndIsReadAsProtobufReadsIt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var e end
+			var e lastWords
 			if err := e.read(append(b, c.more...)); err != nil || !bytes.Equal(e.attempt, []byte(c.want)) {
 				t.Errorf("got %q, %v", e.attempt, err)
 			}
 		})
 	}
-	if new(end).read([]byte{0x22, 0x05, 0x0a}) == nil {
+	if new(lastWords).read([]byte{0x22, 0x05, 0x0a}) == nil {
 		t.Error("half a message is read")
 	}
 }

@@ -19,7 +19,9 @@ type peer struct {
 
 	seats    map[*seat]struct{}
 	lanes    []*lane // that rest, the one that came last at the end
+	over     []*lane // that rested when it was dropped
 	many     bool    // its worker serves GenerateMany
+	single   bool    // its worker said that it doesn't, whatever its reports say
 	unknown  bool    // the last Sync did not name it
 	draining bool    // some Sync said so
 	broke    time.Time
@@ -28,7 +30,8 @@ type peer struct {
 // drop takes a peer out; end must follow, once. The caller holds the lock, so that Close, which empties peers, waits for
 // all that were dropped before.
 func (c *Client) drop(key peerKey) {
-	c.close(c.peers[key], len(c.peers[key].lanes))
+	p := c.peers[key]
+	p.over = c.shed(p, len(p.lanes))
 	delete(c.peers, key)
 	c.closing.Add(1)
 }
@@ -36,6 +39,7 @@ func (c *Client) drop(key peerKey) {
 // end ends the calls of a peer that was dropped with cause, and lets its connection close: gRPC waits up to 5 s for the
 // last words to a host that is silent.
 func (c *Client) end(p *peer, cause error, seats []*seat) {
+	end(p.over)
 	for _, s := range seats {
 		s.cancel(cause)
 	}

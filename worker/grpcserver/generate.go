@@ -30,7 +30,9 @@ type call struct {
 }
 
 // GenerateMany runs the requests of a stream, one after the other.
-func (s *Server) GenerateMany(stream many.Stream) error { return many.Serve(stream, s.stop, s.Generate) }
+func (s *Server) GenerateMany(stream many.Stream) error {
+	return many.Serve(stream, s.stop, s.Generate)
+}
 
 // Generate runs one request.
 func (s *Server) Generate(q *workerv1.GenerateRequest, stream grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {

@@ -88,8 +88,6 @@ const (
 	// a long prompt has to wait.
 	streamWindow     = 1 << 20
 	connectionWindow = 8 << 20
-	// keptCalls goroutines serve one call after the other, as a new one grows its stack again and again; further ones are new.
-	keptCalls = 64
 )
 
 // Options are a grpc.Server's options for this service.
@@ -98,7 +96,6 @@ func Options(creds credentials.TransportCredentials) []grpc.ServerOption {
 		grpc.Creds(creds),
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.NumStreamWorkers(keptCalls),
 		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(identity.Keepalive()),

@@ -25,13 +25,16 @@ type (
 )
 
 // Serve runs the requests of a stream, one after the other, until the caller has no more of them or stop is closed. A request
-// that runs when stop is closed comes to its end. What Serve returns is the call's status.
+// that runs when stop is closed comes to its end, and what is sent while it runs is not read before. What Serve returns is the
+// call's status, unless gRPC has refused what came: then it has said so itself.
 func Serve(stream Stream, stop <-chan struct{}, run One) error {
 	requests := make(chan *workerv1.GenerateRequest)
+	next := make(chan struct{}, 1) // says that the next one may be read
+	defer close(next)
 	var broke error // once requests is closed
 	go func() {
 		defer close(requests)
-		for {
+		for range next {
 			var q *workerv1.GenerateRequest
 			if q, broke = stream.Recv(); broke != nil {
 				return
@@ -44,6 +47,7 @@ func Serve(stream Stream, stop <-chan struct{}, run One) error {
 		}
 	}()
 	for {
+		next <- struct{}{}
 		select {
 		case <-stop:
 			return nil
@@ -102,7 +106,10 @@ func ended(attempt string, err error) *workerv1.Ended {
 	if err == nil {
 		return e
 	}
-	s, _ := status.FromError(err)
+	s, ok := status.FromError(err)
+	if !ok { // as gRPC does with what a call returns
+		s = status.FromContextError(err)
+	}
 	if e.Status, err = proto.Marshal(s.Proto()); err != nil { // a text that is not UTF-8
 		e.Status, _ = proto.Marshal(&rpcstatus.Status{Code: int32(s.Code()), Message: "what it says can't be written"})
 	}

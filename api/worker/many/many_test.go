@@ -138,6 +138,8 @@ func TestARequestThatFailsLeavesTheStreamForTheNext(t *testing.T) {
 			return why.Err()
 		case "plain":
 			return errors.New("no status")
+		case "gone":
+			return context.Canceled
 		case "bytes":
 			return status.Error(codes.Internal, "\xff")
 		}
@@ -149,6 +151,10 @@ func TestARequestThatFailsLeavesTheStreamForTheNext(t *testing.T) {
 	}
 	send(t, s, "plain")
 	if got, _ := status.FromError(end(t, s, "plain")); got.Code() != codes.Unknown || got.Message() != "no status" {
+		t.Errorf("it ends with %v", got)
+	}
+	send(t, s, "gone")
+	if got := end(t, s, "gone"); status.Code(got) != codes.Canceled {
 		t.Errorf("it ends with %v", got)
 	}
 	send(t, s, "bytes")
@@ -231,6 +237,25 @@ func TestNothingOfARequestIsSentAfterItsEnd(t *testing.T) {
 		if err := end(t, s, id); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestWhatIsSentAheadWaitsAndDoesNotDisturbTheRequestThatRuns(t *testing.T) {
+	runs, finish := make(chan struct{}), make(chan struct{})
+	_, s, _ := open(t, func(*workerv1.GenerateRequest, out) error {
+		close(runs)
+		<-finish
+		return nil
+	})
+	send(t, s, "one")
+	<-runs
+	send(t, s, string(make([]byte, 2<<10))) // more than the worker takes
+	close(finish)
+	if err := end(t, s, "one"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("the stream ends with %v", err)
 	}
 }
 

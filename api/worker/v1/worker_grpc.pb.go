@@ -49,8 +49,9 @@ type WorkerClient interface {
 	// take its output; INTERNAL when the engine failed.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GenerateResponse], error)
 	// GenerateMany runs requests one after the other on one stream, since to open a stream costs more than what is said on it. A
-	// request is answered as by Generate, with its attempt_id in Accepted, and the last of its responses is an Ended, which holds
-	// what would have been the call's status: then the next request may be sent. Ending the call cancels the request that runs.
+	// request is answered as by Generate, but the first of its responses is an Accepted or an Ended, no other is an Accepted, both
+	// have its attempt_id, and the last one is an Ended, which holds what would have been the call's status: then the next request
+	// may be sent. Ending the call cancels the request that runs.
 	// A caller has a stream for each request at a time. A worker that goes away ends the streams that rest, with OK: a request
 	// to which no response came before such an end was not begun.
 	GenerateMany(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[GenerateRequest, GenerateResponse], error)
@@ -171,8 +172,9 @@ type WorkerServer interface {
 	// take its output; INTERNAL when the engine failed.
 	Generate(*GenerateRequest, grpc.ServerStreamingServer[GenerateResponse]) error
 	// GenerateMany runs requests one after the other on one stream, since to open a stream costs more than what is said on it. A
-	// request is answered as by Generate, with its attempt_id in Accepted, and the last of its responses is an Ended, which holds
-	// what would have been the call's status: then the next request may be sent. Ending the call cancels the request that runs.
+	// request is answered as by Generate, but the first of its responses is an Accepted or an Ended, no other is an Accepted, both
+	// have its attempt_id, and the last one is an Ended, which holds what would have been the call's status: then the next request
+	// may be sent. Ending the call cancels the request that runs.
 	// A caller has a stream for each request at a time. A worker that goes away ends the streams that rest, with OK: a request
 	// to which no response came before such an end was not begun.
 	GenerateMany(grpc.BidiStreamingServer[GenerateRequest, GenerateResponse]) error
