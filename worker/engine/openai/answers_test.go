@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -205,8 +206,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 
 func TestStatsCountWhatWasSentAtOnce(t *testing.T) {
 	d := newDouble(t, "vllm")
-	d.metrics = "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache_usage_perc 0\n" +
-		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"10\"} 1\n"
+	d.metrics = said(0, 0, 0)
 	w := watchIt(t, d)
 	d.change(func(d *double) {
 		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
@@ -219,11 +219,72 @@ func TestStatsCountWhatWasSentAtOnce(t *testing.T) {
 	if got := w.Stats(); got.Running+got.Waiting != 1 || !slices.Equal(got.RequestIDs, []string{"r"}) {
 		t.Errorf("the figures are %+v", got)
 	}
-	d.change(func(d *double) { d.metrics = strings.Replace(d.metrics, "running 0", "running 3", 1) })
-	w.pass("the server's own figures are seen", func() bool { return w.Stats().Running == 3 })
 	d.change(func(d *double) { d.metrics = "nothing_of_use 1\n" })
 	w.pass("they are unknown", func() bool { return w.Stats().KVBlocksTotal == nil })
 	if got := w.Stats(); got.Running != 1 || got.Waiting != 0 {
 		t.Errorf("without the server's figures they are %+v", got)
 	}
+}
+
+// What a server says is as old as the last look, and the worker is its only client: to count what has ended since would have
+// routers think that somebody else sends requests.
+func TestStatsCountNoRequestThatHasEnded(t *testing.T) {
+	d := newDouble(t, "vllm")
+	d.metrics = said(0, 0, 0)
+	w := watchIt(t, d)
+	d.change(func(d *double) {
+		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
+	})
+	s, err := w.Generate(context.Background(), text("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // only cancels
+	d.change(func(d *double) { d.metrics = said(3, 2, 1) })
+	w.pass("the server's figures are seen", func() bool { return *w.Stats().KVBlocksUsed == 1 })
+	if got := w.Stats(); got.Running != 1 || got.Waiting != 0 {
+		t.Errorf("one is inside, and the figures are %+v", got)
+	}
+}
+
+func TestStatsCountEachChoiceUntilItEnds(t *testing.T) {
+	d := newDouble(t, "vllm")
+	d.metrics = said(0, 0, 0)
+	w := watchIt(t, d)
+	var begun atomic.Int32
+	first := make(chan struct{})
+	d.change(func(d *double) {
+		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) {
+			words(w, "a")
+			if begun.Add(1) > 1 {
+				d.hang(r)
+				return
+			}
+			select {
+			case <-first:
+				speak(w, "b")
+			case <-r.Context().Done():
+			}
+		}
+	})
+	q := text("a")
+	q.Choices = 3
+	s, err := w.Generate(context.Background(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close() //nolint:errcheck // only cancels
+	d.change(func(d *double) { d.metrics = said(2, 1, 1) })
+	w.pass("the server's figures are seen", func() bool { return *w.Stats().KVBlocksUsed == 1 })
+	if got := w.Stats(); got.Running != 2 || got.Waiting != 1 || !slices.Equal(got.RequestIDs, []string{"r"}) {
+		t.Errorf("three choices are inside, of which two run, and the figures are %+v", got)
+	}
+	close(first)
+	wait(t, "one choice has ended", func() bool { got := w.Stats(); return got.Running == 2 && got.Waiting == 0 })
+}
+
+// said is what a server says of its requests and its KV cache.
+func said(running, waiting, blocks int) string {
+	return fmt.Sprintf("vllm:num_requests_running %d\nvllm:num_requests_waiting %d\nvllm:kv_cache_usage_perc %g\n"+
+		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"10\"} 1\n", running, waiting, float64(blocks)/10)
 }

@@ -27,7 +27,8 @@ type call struct {
 	joint     joint
 	out       *output
 	cancel    context.CancelCauseFunc
-	answering bool // guarded by Driver.mu
+	open      int  // choices that have not ended; guarded by Driver.mu, as is answering
+	answering bool // some token has come
 }
 
 // Generate sends a request to the server and returns when that has begun to answer, so that what it refuses is an error
@@ -108,7 +109,7 @@ func (d *Driver) enter(ctx context.Context, r *engine.Request, epoch uint64) (*c
 		}
 	}
 	life, cancel := context.WithCancelCause(ctx)
-	c := &call{id: r.ID, adapter: r.Adapter, request: r, cancel: cancel}
+	c := &call{id: r.ID, adapter: r.Adapter, request: r, cancel: cancel, open: max(r.Choices, 1)}
 	c.out = newOutput(func(err error) { cancel(err) })
 	if len(d.running) == 0 {
 		d.watch.progressed(d.o.Clock.Now()) // silence counts from here on
@@ -136,6 +137,9 @@ func (d *Driver) run(ctx context.Context, c *call, t target, path string, bodies
 	for i, b := range bodies {
 		all.Go(func() {
 			err := d.choice(ctx, c, t, i, path, b)
+			d.mu.Lock()
+			c.open--
+			d.mu.Unlock()
 			if err == nil {
 				return
 			}

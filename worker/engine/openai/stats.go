@@ -10,8 +10,9 @@ import (
 // maxIDs is the most request ids that Stats names, maxRequests more requests than any server has.
 const maxIDs, maxRequests = 1024, 1 << 20
 
-// Stats says how busy the server is. Requests that it was just sent count at once; otherwise its own figures count, which
-// are as old as the last look. What it does not export is unknown.
+// Stats says how busy the server is. Inside is what the worker, its only client, has there at this moment, each choice of a
+// request by itself. How many of these run, and all else, is the server's word, which is as old as the last look: it may
+// count requests that have ended since. What it does not export is unknown.
 func (d *Driver) Stats() engine.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -24,10 +25,10 @@ func (d *Driver) Stats() engine.Stats {
 	}
 	s.KVBlocksTotal, s.KVBlocksUsed = f.blocks()
 	for c := range d.running {
-		if c.answering {
-			s.Running++
+		if n := max(c.open, 1); c.answering {
+			s.Running += n
 		} else {
-			s.Waiting++
+			s.Waiting += n
 		}
 		if len(s.RequestIDs) < maxIDs {
 			s.RequestIDs = append(s.RequestIDs, c.id)
@@ -46,9 +47,9 @@ func (d *Driver) Stats() engine.Stats {
 		return s // it can't mean them
 	}
 	if f.running != nil && f.waiting != nil {
-		all := max(s.Running+s.Waiting, int(*f.running)+int(*f.waiting))
-		s.Running = int(*f.running)
-		s.Waiting = max(all-s.Running, 0)
+		all := s.Running + s.Waiting
+		s.Running = min(int(*f.running), all)
+		s.Waiting = all - s.Running
 	}
 	return s
 }

@@ -177,8 +177,8 @@ func TestMetricsAreTranslated(t *testing.T) {
 			}
 			return strconv.FormatInt(*v, 10)
 		}
-		return fmt.Sprintf("running %d, waiting %d\nblocks %s of %s, of %d tokens\ncache: %s of %s found\npreempted %s, evicted %s\nstarted %s\ncomputed %s\n",
-			s.Running, s.Waiting, show(s.KVBlocksUsed), show(s.KVBlocksTotal), s.KVBlockTokens,
+		return fmt.Sprintf("running %s, waiting %s\nblocks %s of %s, of %d tokens\ncache: %s of %s found\npreempted %s, evicted %s\nstarted %s\ncomputed %s\n",
+			show(whole(f.running)), show(whole(f.waiting)), show(s.KVBlocksUsed), show(s.KVBlocksTotal), s.KVBlockTokens,
 			show(s.CacheHits), show(s.CacheQueries), show(s.Preemptions), show(s.Evictions), show(whole(f.started)), show(s.Progress))
 	})
 }
