@@ -20,10 +20,13 @@ import (
 )
 
 const (
-	// tooMuch is how much more is asked than can be answered, for overloadTime; quickOverload is that of a quick run.
-	tooMuch       = 5
-	overloadTime  = 30 * time.Second
-	quickOverload = 24 * time.Second
+	// tooMuch is how much more is asked than can be answered.
+	tooMuch = 5
+	// half is for how long a router's memory is measured, twice, after its heap has its size; that takes no longer than longest.
+	half, longest = 10 * time.Second, 75 * time.Second
+	// fills is how often the heap is collected from when the queue is full until it has its size: the first time finds what
+	// a full queue takes, and until the second it grows to the most that follows from that.
+	fills = 2
 	// fewSeats has each worker; an answer takes about a second.
 	fewSeats = 16
 	// mostWait is how long a request of the middle tier may be queued.
@@ -55,19 +58,15 @@ func of(tier string, stream bool) client.Request {
 // overload is F79.
 func overload() []trial.Trial {
 	return []trial.Trial{{
-		ID: "F79", Says: fmt.Sprintf("%d times as many requests as can be answered, of three tiers", tooMuch), Times: 2, Takes: 45 * time.Second, Most: 4 * time.Minute,
+		ID: "F79", Says: fmt.Sprintf("%d times as many requests as can be answered, of three tiers", tooMuch), Takes: 95 * time.Second, Most: 4 * time.Minute,
 		Spec: rig.Spec{Settings: tiers},
-		Run: func(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error) {
+		Run: func(ctx context.Context, r *rig.Rig, _ int) ([]bench.Figure, error) {
 			for _, pod := range []string{"worker-0", "worker-1"} {
 				if _, err := seated(ctx, r, pod, fewSeats, aSecond); err != nil {
 					return nil, err
 				}
 			}
-			d := overloadTime
-			if quick(times) {
-				d = quickOverload
-			}
-			return (&flood{r: r, took: d}).run(ctx)
+			return (&flood{r: r}).run(ctx)
 		},
 	}}
 }
@@ -75,9 +74,12 @@ func overload() []trial.Trial {
 // flood is what goes on in F79.
 type flood struct {
 	r        *rig.Rig
-	took     time.Duration
 	capacity float64 // requests a second
-	memory   []trial.Series
+	began    time.Time
+	settled  time.Duration // from then until the heap has its size
+	took     time.Duration
+	heaps    [2]rig.Heap     // when it was first collected with a full queue, and last
+	resident [2]trial.Series // in bytes
 }
 
 func (f *flood) run(ctx context.Context) ([]bench.Figure, error) {
@@ -88,7 +90,7 @@ func (f *flood) run(ctx context.Context) ([]bench.Figure, error) {
 	stop := make(chan struct{})
 	var all []history.Client
 	var group sync.WaitGroup
-	began := time.Now()
+	f.began = time.Now()
 	group.Go(func() {
 		all = f.r.Routers[0].Client.Open(ctx, tooMuch*f.capacity, stop, func(n int) client.Request {
 			tier := []string{"top", "middle", "low", "middle", "low", "middle", "low", "middle", "low", "low"}[n%10] // the top one half of what can be
@@ -96,6 +98,7 @@ func (f *flood) run(ctx context.Context) ([]bench.Figure, error) {
 		})
 	})
 	err = f.watch(ctx)
+	f.took = time.Since(f.began)
 	close(stop)
 	group.Wait()
 	if err != nil {
@@ -105,7 +108,7 @@ func (f *flood) run(ctx context.Context) ([]bench.Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.figures(all, began, waits), nil
+	return f.figures(all, waits), nil
 }
 
 // most is how many answers there are in a second while just enough clients ask.
@@ -134,21 +137,51 @@ func ended(all []history.Client, from, to time.Time) (n int) {
 	return n
 }
 
-// watch reads the router's memory, third by third of the time.
+// watch reads the router's memory. The queue is full after the longest wait in it, and from then on nothing changes any more but
+// what of the heap is garbage: so memory is measured from when the heap was as full of that as it gets.
 func (f *flood) watch(ctx context.Context) error {
-	for range 3 {
-		var s trial.Series
-		for until := time.Now().Add(f.took / 3); time.Now().Before(until); {
+	if err := command.Pause(ctx, mostWait); err != nil {
+		return err
+	}
+	if err := f.settle(ctx); err != nil {
+		return err
+	}
+	for i := range f.resident {
+		for until := time.Now().Add(half); time.Now().Before(until); {
 			n, err := f.r.Routers[0].RSS()
 			if err != nil {
 				return err
 			}
-			s.Add(float64(n))
+			f.resident[i].Add(float64(n))
 			if err := command.Pause(ctx, 250*time.Millisecond); err != nil {
 				return err
 			}
 		}
-		f.memory = append(f.memory, s)
+	}
+	var err error
+	f.heaps[1], err = f.r.Routers[0].Heap(ctx)
+	return err
+}
+
+// settle waits until the heap has its size.
+func (f *flood) settle(ctx context.Context) error {
+	full, err := f.r.Routers[0].Heap(ctx)
+	if err != nil {
+		return err
+	}
+	for now := full; now.Collections < full.Collections+fills; {
+		if f.settled = time.Since(f.began); f.settled > longest {
+			return fmt.Errorf("the router's heap was collected %d times in %s with a full queue, too seldom to measure it", now.Collections-full.Collections, f.settled-mostWait)
+		}
+		if err := command.Pause(ctx, time.Second); err != nil {
+			return err
+		}
+		if now, err = f.r.Routers[0].Heap(ctx); err != nil {
+			return err
+		}
+		if now.Collections == full.Collections+1 {
+			f.heaps[0] = now
+		}
 	}
 	return nil
 }
@@ -168,9 +201,9 @@ func (f *flood) waits(all []history.Client) (s trial.Series, err error) {
 	return s, err
 }
 
-// figures are those of the overload. The first third of it fills the queue, and does not count as goodput.
-func (f *flood) figures(all []history.Client, began time.Time, waits trial.Series) []bench.Figure {
-	from, to := began.Add(f.took/3), began.Add(f.took)
+// figures are those of the overload. Its first seconds fill the queue, and do not count as goodput.
+func (f *flood) figures(all []history.Client, waits trial.Series) []bench.Figure {
+	from, to := f.began.Add(mostWait), f.began.Add(f.took)
 	var refused trial.Series
 	unsaid, other, top, topWell := 0, 0, 0, 0
 	for i := range all {
@@ -197,8 +230,8 @@ func (f *flood) figures(all []history.Client, began time.Time, waits trial.Serie
 			refused.Took(c.End.Sub(c.Start))
 		}
 	}
-	name := fmt.Sprintf("F79 %d times too much for %.0f s", tooMuch, f.took.Seconds())
-	drift := 100 * (mean(f.memory[2])/mean(f.memory[1]) - 1)
+	name := fmt.Sprintf("F79 %d times too much", tooMuch)
+	resident := grown(mean(f.resident[0]), mean(f.resident[1]))
 	return []bench.Figure{
 		bench.Plain(name+", what can be answered", f.capacity, "/s"),
 		bench.AtLeast(name+", answered of what can be", 100*float64(ended(all, from, to))/to.Sub(from).Seconds()/f.capacity, "%", 90),
@@ -208,8 +241,15 @@ func (f *flood) figures(all []history.Client, began time.Time, waits trial.Serie
 		bench.AtMost(name+", refused without a Retry-After from 1 to 60", float64(unsaid), "", 0),
 		bench.AtMost(name+", neither answered nor refused", float64(other), "", 0),
 		bench.AtMost(name+", longest wait in the queue", waits.Max(), "s", mostWait.Seconds()+0.5),
-		bench.AtMost(name+", memory of the last third over that of the second", max(drift, -drift), "%", 10),
+		bench.Plain(name+", time until the heap has its size", f.settled.Seconds(), "s"),
+		bench.Plain(name+", resident memory then", mean(f.resident[0])/(1<<20), "MiB"),
+		bench.AtMost(name+fmt.Sprintf(", resident memory of the next %.0f s over that of %.0f s", half.Seconds(), half.Seconds()), max(resident, -resident), "%", 10),
+		bench.Plain(name+", memory in use when it is first collected with a full queue", f.heaps[0].Live/(1<<20), "MiB"),
+		bench.AtMost(name+", growth of that until it is last collected", grown(f.heaps[0].Live, f.heaps[1].Live), "%", 10),
 	}
 }
+
+// grown is by how many per cent a figure is more than before.
+func grown(before, after float64) float64 { return 100 * (after/before - 1) }
 
 func mean(s trial.Series) float64 { return s.Sum() / float64(max(len(s), 1)) }

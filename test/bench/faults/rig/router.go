@@ -153,6 +153,24 @@ func (r *Router) Figures(ctx context.Context) (map[string]*dto.MetricFamily, err
 	return parser.TextToMetricFamilies(a.Body)
 }
 
+// Heap is a router's heap as its own figures tell it.
+type Heap struct {
+	// Collections is how often it has been collected; Live is about what the last of them found in use, in bytes, and the stacks.
+	Collections uint64
+	Live        float64
+}
+
+// Heap asks it for its heap.
+func (r *Router) Heap(ctx context.Context) (h Heap, err error) {
+	f, err := r.Figures(ctx)
+	for _, m := range f["go_gc_duration_seconds"].GetMetric() {
+		h.Collections = m.GetSummary().GetSampleCount()
+	}
+	// It is collected when it has grown by that percentage of what is live.
+	h.Live = Figure(f, "go_memstats_next_gc_bytes", nil) / (1 + Figure(f, "go_gc_gogc_percent", nil)/100)
+	return h, err
+}
+
 // Figure adds up the series of a metric that have the labels; 0 where there is none.
 func Figure(all map[string]*dto.MetricFamily, name string, labels map[string]string) float64 {
 	sum := 0.0
