@@ -267,7 +267,7 @@ func noWindow() trialOf {
 	const streams, most = 50, 50 * time.Second
 	const name = "F78 50 streams without a window"
 	return trialOf{
-		ID: "F78", Says: "HTTP/2: 50 streams on a connection that leaves no window for their answers", Times: 1, Takes: 37 * time.Second, Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: time.Millisecond}},
+		ID: "F78", Says: "HTTP/2: 50 streams on a connection that leaves no window for their answers", Times: 1, Takes: 45 * time.Second, Spec: rig.Spec{Workers: 2, Plan: engine.Plan{Between: 10 * time.Millisecond}},
 		Run: func(ctx context.Context, r *rig.Rig, _ int) ([]bench.Figure, error) {
 			r.Foreign()
 			quiet, err := alone(ctx, r, mixed)
