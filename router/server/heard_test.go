@@ -89,6 +89,37 @@ func TestAWorkerIsToldWhatItsRouterKnowsAPromptBy(t *testing.T) {
 	}
 }
 
+func TestRequestsFollowOneAnotherOnAStreamWhereAWorkerReportsThatItTakesThat(t *testing.T) {
+	const requests = 6
+	for name, single := range map[string]bool{"it does": false, "it does not": true} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, func(*Options) {})
+			for _, w := range r.workers {
+				w.single.Store(single)
+			}
+			close(r.answer)
+			r.ready()
+			for range requests {
+				resp, err := r.chat(ask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := body(t, resp); resp.StatusCode != 200 {
+					t.Fatalf("%d %s", resp.StatusCode, got)
+				}
+			}
+			ran, streams := 0, 0
+			for _, w := range r.workers {
+				ran += len(w.seen())
+				streams += int(w.streams.Load())
+			}
+			if least, most := 1, len(r.workers); single && streams != 0 || !single && (streams < least || streams > most) || ran != requests {
+				t.Errorf("%d requests took %d streams", ran, streams)
+			}
+		})
+	}
+}
+
 func TestAPromptThatAnotherRouterSentIsThoughtToBeWhereAReportNamesIt(t *testing.T) {
 	r := start(t, func(*Options) {})
 	r.ready()

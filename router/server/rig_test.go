@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +91,8 @@ type fakeWorker struct {
 	workerv1.UnimplementedWorkerServer
 	name, address string
 	mayAnswer     <-chan struct{}
+	single        atomic.Bool  // it reports that it takes calls of Generate only
+	streams       atomic.Int32 // calls of GenerateMany
 
 	mu    sync.Mutex
 	calls []*workerv1.GenerateRequest
@@ -107,7 +110,7 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 		load := w.load
 		w.mu.Unlock()
 		if err := s.Send(&workerv1.Report{InstanceId: w.name + "-a", Model: "m", ModelUid: "uid-m", Revision: "r1", PodName: w.name,
-			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true, GeneratesMany: true, Load: load}); err != nil {
+			PodUid: w.name + "-uid", ModelLoaded: true, Stage: workerv1.Stage_STAGE_LOADED, Sequence: n, Resumes: true, GeneratesMany: !w.single.Load(), Load: load}); err != nil {
 			return err
 		}
 		select {
@@ -118,7 +121,10 @@ func (w *fakeWorker) Watch(r *workerv1.WatchRequest, s grpc.ServerStreamingServe
 	}
 }
 
-func (w *fakeWorker) GenerateMany(s many.Stream) error { return many.Serve(s, nil, w.Generate) }
+func (w *fakeWorker) GenerateMany(s many.Stream) error {
+	w.streams.Add(1)
+	return many.Serve(s, nil, w.Generate)
+}
 
 func (w *fakeWorker) Generate(r *workerv1.GenerateRequest, s grpc.ServerStreamingServer[workerv1.GenerateResponse]) error {
 	w.mu.Lock()
