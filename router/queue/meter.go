@@ -8,11 +8,19 @@ import (
 // memory is how fast a meter forgets: what is older by that time counts 1/e as much.
 const memory = 20 * time.Second
 
+// A rate is known once its meter has run for some three seconds, or ten where nothing has gone: of a crowd that comes to a
+// model at rest many go together, when one answer has taken its time, and before that nothing tells how fast they do.
+const (
+	sure     = 2.75 // both weighted
+	doubtful = 8
+)
+
 // meter is the rate of events over the time in which it runs: an exponentially weighted mean without the bias of its
 // first seconds, as the weight of the time itself is counted along.
 type meter struct {
 	at                        time.Time
-	seconds, tokens, requests float64 // weighted
+	seconds, tokens, requests float64 // weighted, as are the times since the last event, and the longest between two
+	silent, gap               float64
 }
 
 // advance brings the meter to now. It has run since the last call, or has stood still.
@@ -28,7 +36,10 @@ func (m *meter) advance(now time.Time, running bool) {
 		return
 	}
 	keep := math.Exp(-float64(dt) / float64(memory))
-	m.seconds = m.seconds*keep + memory.Seconds()*(1-keep)
+	more := memory.Seconds() * (1 - keep)
+	m.seconds = m.seconds*keep + more
+	m.silent = m.silent*keep + more
+	m.gap *= keep
 	m.tokens *= keep
 	m.requests *= keep
 }
@@ -37,14 +48,17 @@ func (m *meter) advance(now time.Time, running bool) {
 func (m *meter) add(tokens int64) {
 	m.tokens += float64(tokens)
 	m.requests++
+	m.gap, m.silent = max(m.gap, m.silent), 0
 }
 
-// rate is per second. It is known once the meter has run for a second.
+// rate is per second. The time since the last event counts as far as it is longer than any between two: where many go
+// together, the rate would else seem too low just before they do.
 func (m *meter) rate() (tokens, requests float64, known bool) {
-	if m.seconds < 1 {
+	if m.seconds < sure || m.requests < 1 && m.seconds < doubtful {
 		return 0, 0, false
 	}
-	return m.tokens / m.seconds, m.requests / m.seconds, true
+	seconds := m.seconds - min(m.silent, m.gap) // not less than half, for these are two parts of it
+	return m.tokens / seconds, m.requests / seconds, true
 }
 
 // pace is how long requests take, from when they go to their end, by their tokens.

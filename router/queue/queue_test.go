@@ -368,6 +368,35 @@ func TestLinesOfTheRefusedAreBoundedAndForgotten(t *testing.T) {
 	}
 }
 
+// Sixteen are at work at a time, for a second each, and end together.
+func TestAMeterTellsTheRateOfACrowdBetweenItsEnds(t *testing.T) {
+	var m meter
+	m.advance(epoch, true)
+	for s := range 10 {
+		for part := range 9 {
+			m.advance(epoch.Add(time.Duration(s)*time.Second+time.Duration(part+1)*100*time.Millisecond), true)
+			if _, requests, known := m.rate(); known != (s >= 3) || known && (requests < 15.5 || requests > 16.5) {
+				t.Fatalf("after %d.%d s: %f, %v", s, part+1, requests, known)
+			}
+		}
+		m.advance(epoch.Add(time.Duration(s+1)*time.Second), true)
+		for range 16 {
+			m.add(10)
+		}
+	}
+}
+
+func TestAMeterThatHasSeenNothingGoKnowsAfterTenSeconds(t *testing.T) {
+	var m meter
+	m.advance(epoch, true)
+	for s := range 20 {
+		m.advance(epoch.Add(time.Duration(s)*time.Second), true)
+		if _, requests, known := m.rate(); known != (s > 10) || requests != 0 {
+			t.Errorf("after %d s: %f, %v", s, requests, known)
+		}
+	}
+}
+
 func TestAMeterTellsTheRateFromItsFirstSecondsOn(t *testing.T) {
 	var m meter
 	m.advance(epoch, true)
