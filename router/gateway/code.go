@@ -33,8 +33,9 @@ type answer struct {
 	status  int
 	outcome Outcome
 	object  openai.Error
-	// retryAfter is when to come back; 0 says nothing.
+	// retryAfter is when to come back; 0 says nothing. spread is as Fault's.
 	retryAfter time.Duration
+	spread     bool
 }
 
 // code is the only place where an error becomes a status. In a stream that has begun only the object is sent.
@@ -153,7 +154,7 @@ func (f *Fault) code() answer {
 		a.object.Code = f.Code
 	}
 	if f.RetryAfter > 0 && a.retryAfter > 0 {
-		a.retryAfter = f.RetryAfter
+		a.retryAfter, a.spread = f.RetryAfter, f.Spread
 	}
 	a.object.Param = f.Param
 	return a
@@ -169,7 +170,7 @@ func (a answer) retry(d time.Duration) answer {
 }
 
 // retrySeconds is the value of Retry-After: never earlier than asked, up to a fifth later by chance so that clients
-// don't come back together, and from 1 to 60.
+// don't come back together, and from 1 to 60. A chance of 0 adds nothing.
 func retrySeconds(d time.Duration, chance byte) int {
 	d += time.Duration(float64(d) * 0.2 * float64(chance) / 255)
 	return min(max(int((d+time.Second-1)/time.Second), 1), 60)

@@ -68,8 +68,10 @@ type Fault struct {
 	Message string
 	Param   string
 	TooLong bool
-	// RetryAfter is when to come back; 0 leaves it to the gateway.
+	// RetryAfter is when to come back; 0 leaves it to the gateway. It is Spread where nothing is to be added to it by chance:
+	// those who come back have been spread already.
 	RetryAfter time.Duration
+	Spread     bool
 	// Worker is the pod, where there was one.
 	Worker string
 	// Err is what happened, for the log.

@@ -256,7 +256,9 @@ func (x *exchange) fail(err error) {
 	}
 	if a.retryAfter > 0 {
 		var chance [1]byte
-		_, _ = io.ReadFull(x.h.cfg.Rand, chance[:])
+		if !a.spread {
+			_, _ = io.ReadFull(x.h.cfg.Rand, chance[:])
+		}
 		x.w.Header().Set("Retry-After", strconv.Itoa(retrySeconds(a.retryAfter, chance[0])))
 	}
 	_ = x.write(a.status, openai.AppendError(nil, &a.object))

@@ -245,3 +245,13 @@ func TestRetryAfterIsNeverTooEarlyAndFrom1To60(t *testing.T) {
 		}
 	}
 }
+
+func TestChanceAddsNothingToTheRetryAfterOfThoseWhoAreSpread(t *testing.T) {
+	for spread, want := range map[bool]string{true: "20", false: "24"} {
+		r := newRig(clock.RealClock{}, play{refuse: &Fault{Kind: Busy, RetryAfter: 20 * time.Second, Spread: spread}})
+		r.cfg.Rand = strings.NewReader(strings.Repeat("\xff", 100))
+		if got := r.do("POST", pathChat, ask).Header().Get("Retry-After"); got != want {
+			t.Errorf("spread %v: Retry-After %q, want %s", spread, got, want)
+		}
+	}
+}

@@ -244,7 +244,7 @@ func (o *overload) try(l load, who string, tokens int64) (time.Duration, bool) {
 	}
 }
 
-// retryAfter is what a client is told in whole seconds: up to a fifth later by chance, rounded up.
+// retryAfter is what a client is told.
 func (o *overload) retryAfter(err error) time.Duration {
 	var full *FullError
 	var refused *RefusedError
@@ -260,8 +260,7 @@ func (o *overload) retryAfter(err error) time.Duration {
 	default:
 		return 0
 	}
-	d = time.Duration(float64(d) * (1 + 0.2*o.chance()))
-	return min(max((d+time.Second-1)/time.Second*time.Second, time.Second), time.Minute)
+	return d
 }
 
 func (t *tally) share() float64 { return float64(t.answered) / float64(t.sent) }

@@ -265,8 +265,8 @@ func (q *Queue) Holding() bool { return q.holding }
 func (q *Queue) tick(now time.Time) { q.drain.advance(now, q.Len() > 0 && !q.holding) }
 
 // Retry is when the client of a request that is refused is to come back: when what would go before it has gone, at the
-// rate at which the queue drains, and when those who were refused before it have had their turns. holding: there is no
-// worker.
+// rate at which the queue drains, and when those who were refused before it have had their turns. It is in whole seconds,
+// as clients are told, and spread: nothing is to be added to it. holding: there is no worker.
 func (q *Queue) Retry(it *Item, holding bool, now time.Time) time.Duration {
 	after, each := time.Duration(0), spacing
 	if holding || q.holding {
@@ -275,7 +275,7 @@ func (q *Queue) Retry(it *Item, holding bool, now time.Time) time.Duration {
 		after = span(q.before(it), byTokens)
 		each = max(span(float64(cost(it)), byTokens), span(1, byRequests))
 	}
-	return q.returns.next(it.Tenant, after, each, now, q.chance())
+	return q.returns.next(it.Tenant, after, each, now, q.chance)
 }
 
 // rate is how fast the model takes requests: what drains from the queue, and where nothing waits what ends.

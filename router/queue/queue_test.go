@@ -128,7 +128,8 @@ func (s *script) event(now time.Time, what string, words []string) string {
 		return ""
 	case "retry":
 		it, _ := s.item("retry", words)
-		return "in " + s.q.Retry(it, false, now).Round(10*time.Millisecond).String()
+		told := s.q.Retry(it, false, now)
+		return fmt.Sprintf("in %s; its line is at %s", told, s.q.returns.lines[it.Tenant].last.Sub(now).Round(10*time.Millisecond))
 	}
 	s.t.Fatalf("unknown event %q", what)
 	return ""

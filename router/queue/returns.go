@@ -3,7 +3,7 @@ package queue
 import "time"
 
 const (
-	// latest is the longest time that a client is told. The gateway adds up to a fifth, which makes 60 seconds.
+	// latest is the longest time that a client has to wait. It may be told a fifth more, which makes 60 seconds.
 	latest = 50 * time.Second
 	// earliest is the shortest time that a client is told when its own would be longer than latest: those are spread.
 	earliest = 10 * time.Second
@@ -19,8 +19,9 @@ const (
 // the model can take them. Each tenant has a line of its own, which moves at its share of the model's rate: one that
 // floods makes only its own line long.
 type returns struct {
-	lines  map[string]*line
-	byTime heap[line]
+	lines   map[string]*line
+	byTime  heap[line]
+	seconds comebacks
 }
 
 // line is the time at which the last one of a tenant who was refused comes back.
@@ -40,10 +41,19 @@ func newReturns() returns {
 	}
 }
 
-// next is when one of the tenant is to come back: when the work that waits is done (after) and those of its line have
-// had their turns. Each of them takes the time each at the model's full rate. chance in [0, 1) spreads those for whom
-// that is later than any client may be told.
-func (r *returns) next(tenant string, after, each time.Duration, now time.Time, chance float64) time.Duration {
+// next is when one of the tenant is to come back, in whole seconds: when the work that waits is done (after) and those of
+// its line have had their turns, or up to a fifth later, where fewer of any tenant come. Each takes the time each at the
+// model's full rate. chance in [0, 1) spreads those for whom that is later than any client may be told.
+func (r *returns) next(tenant string, after, each time.Duration, now time.Time, chance func() float64) time.Duration {
+	wait := r.wait(tenant, after, each, now)
+	if wait > latest {
+		return r.seconds.spread(each, now, chance)
+	}
+	return r.seconds.book(wait, each, now)
+}
+
+// wait is how long it has to wait at least, and moves the tenant's line.
+func (r *returns) wait(tenant string, after, each time.Duration, now time.Time) time.Duration {
 	for l := r.byTime.top(); l != nil && !l.last.After(now); l = r.byTime.top() {
 		r.byTime.remove(l)
 		delete(r.lines, l.tenant)
@@ -62,8 +72,5 @@ func (r *returns) next(tenant string, after, each time.Duration, now time.Time, 
 	wait := start + min(each*time.Duration(len(r.lines)), latest)
 	l.last = now.Add(min(wait, latest))
 	r.byTime.fix(l)
-	if wait > latest {
-		return earliest + time.Duration(chance*float64(latest-earliest))
-	}
 	return wait
 }

@@ -76,7 +76,7 @@ func TestWhatTheQueueSaysBecomesWhatClientsGet(t *testing.T) {
 		"queue_timeout":    {&queue.TimeoutError{Waited: time.Second, RetryAfter: 2 * time.Second}, gateway.Busy},
 	} {
 		var f *gateway.Fault
-		if err := (&generator{}).fault(&gateway.Call{}, c.err); !errors.As(err, &f) || f.Kind != c.kind || f.Code != code || f.RetryAfter != 2*time.Second {
+		if err := (&generator{}).fault(&gateway.Call{}, c.err); !errors.As(err, &f) || f.Kind != c.kind || f.Code != code || f.RetryAfter != 2*time.Second || !f.Spread {
 			t.Errorf("%s: %+v", code, f)
 		}
 	}
@@ -86,6 +86,21 @@ func TestWhatTheQueueSaysBecomesWhatClientsGet(t *testing.T) {
 	}
 	if err := (&generator{}).fault(&gateway.Call{}, queue.ErrClosed); !errors.Is(err, gateway.ErrShutdown) {
 		t.Errorf("a closed queue: %v", err)
+	}
+}
+
+func TestWhoWaitsForAWorkerIsSpreadByTheQueueUnlessTheWorkerComesLater(t *testing.T) {
+	for left, want := range map[time.Duration]gateway.Fault{
+		0:                {RetryAfter: 6 * time.Second, Spread: true},
+		6 * time.Second:  {RetryAfter: 6 * time.Second, Spread: true},
+		30 * time.Second: {RetryAfter: 30 * time.Second},
+		time.Hour:        {RetryAfter: mostRetry},
+	} {
+		f := gateway.Fault{Spread: true}
+		hold(&f, workersState{candidates: 1, left: left}, 6*time.Second)
+		if f.RetryAfter != want.RetryAfter || f.Spread != want.Spread {
+			t.Errorf("the worker comes in %s: %s, spread %v", left, f.RetryAfter, f.Spread)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ func (g *generator) waited(c *gateway.Call, err error) error {
 	var refused *queue.RefusedError
 	var late *queue.TimeoutError
 	var held *queue.HoldFullError
-	f := &gateway.Fault{Kind: gateway.Busy, Err: err}
+	f := &gateway.Fault{Kind: gateway.Busy, Err: err, Spread: true} // the queue has spread them
 	switch {
 	case errors.As(err, &full):
 		f.Code, f.RetryAfter = "queue_full", full.RetryAfter
@@ -53,7 +53,10 @@ const mostRetry = 50 * time.Second
 // hold says what f's request waits for, and to come back when the worker may be there, if that can be told.
 func hold(f *gateway.Fault, w workersState, after time.Duration) {
 	f.Kind, f.Message = w.say()
-	f.RetryAfter = max(after, min(w.left, mostRetry))
+	if left := min(w.left, mostRetry); left > after {
+		after, f.Spread = left, false
+	}
+	f.RetryAfter = after
 }
 
 // workersState is what a model's workers do while none of them takes requests.
