@@ -29,6 +29,7 @@ type Set struct {
 	Resumes         *prometheus.CounterVec   // …_resumes_total{model}
 	Forgotten       *prometheus.CounterVec   // …_answers_forgotten_total{model}
 	Kept            prometheus.Gauge         // …_answers_kept_bytes
+	Resting         prometheus.Gauge         // …_worker_streams_resting
 	Ejections       *prometheus.CounterVec   // …_ejections_total{model}
 	Ejected         *prometheus.GaugeVec     // …_workers_ejected{model}
 	Anomalies       *prometheus.CounterVec   // …_anomalies_total{model,signal}
@@ -88,7 +89,9 @@ func New() *Set {
 		Help: "1 after the first full sync with the API server."})
 	s.Kept = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "answers_kept_bytes",
 		Help: "What is kept of answers under way so that they can go on at another worker."})
-	s.Registry.MustRegister(s.Synced, s.Kept, collectors.NewGoCollector(),
+	s.Resting = prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "worker_streams_resting",
+		Help: "Streams to workers that wait for their next request."})
+	s.Registry.MustRegister(s.Synced, s.Kept, s.Resting, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return s
 }

@@ -282,6 +282,7 @@ func (b *bell) ring() {
 // figures brings those up to date that are looked at only when somebody asks.
 func (f *fleet) figures() {
 	f.set.Kept.Set(float64(f.calls.Kept()))
+	f.set.Resting.Set(float64(f.calls.Resting()))
 	bands := *f.bands.Load()
 	odd := map[string]int{}
 	for _, w := range f.table.Workers() {

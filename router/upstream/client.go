@@ -151,6 +151,13 @@ func New(o Options) *Client {
 // Kept is how many bytes are kept now so that answers can go on at another worker.
 func (c *Client) Kept() int64 { return c.memory.used.Load() }
 
+// Resting is how many streams to workers wait for their next request now.
+func (c *Client) Resting() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lanes
+}
+
 // Worker is one that the client is told of by Sync.
 type Worker struct {
 	Pod, Instance, Address string

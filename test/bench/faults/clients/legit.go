@@ -121,6 +121,6 @@ func holds(ctx context.Context, r *rig.Router) (held, error) {
 		return held{}, err
 	}
 	const own = "ringfleet_router_requests_"
-	return held{rig.Figure(f, "go_goroutines", nil), rig.Figure(f, "process_open_fds", nil),
+	return held{rig.Goroutines(f), rig.Figure(f, "process_open_fds", nil),
 		rig.Figure(f, own+"in_flight", nil) + rig.Figure(f, own+"queued", nil) + rig.Figure(f, own+"held", nil)}, nil
 }

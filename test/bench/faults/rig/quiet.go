@@ -21,7 +21,13 @@ type quiet struct{ goroutines, files int }
 const prefix = "ringfleet_router_"
 
 func quietOf(f map[string]*dto.MetricFamily) quiet {
-	return quiet{int(Figure(f, "go_goroutines", nil)), int(Figure(f, "process_open_fds", nil))}
+	return quiet{int(Goroutines(f)), int(Figure(f, "process_open_fds", nil))}
+}
+
+// Goroutines is how many a router has, without those of the streams to workers that wait for their next request: these are
+// bounded, and end when they have waited for half a minute.
+func Goroutines(f map[string]*dto.MetricFamily) float64 {
+	return Figure(f, "go_goroutines", nil) - Figure(f, prefix+"worker_streams_resting", nil)
 }
 
 // Warm asks every worker something, so that all connections are there that stay, and remembers what the routers hold then. Its
