@@ -163,6 +163,7 @@ func TestAWorkerThatHasRequestsAndMakesNoProgressIsEjectedAfterAMinute(t *testin
 	if m := p.member(t, 1); m.Ejected {
 		t.Error("the one that makes progress is ejected")
 	}
+	p.until(t, podOf(0), "was told to be out", func(Worker) bool { _, e, _ := p.told(); return len(e) > 0 })
 	_, e, _ := p.told()
 	if len(e) != 1 || e[0].Cause != CauseNoProgress {
 		t.Errorf("told %+v", e)

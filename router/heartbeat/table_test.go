@@ -168,7 +168,8 @@ func newFixtureWithLog(t *testing.T, log logr.Logger) *fixture {
 	return f
 }
 
-// until waits until the details of the worker of pod fulfil cond.
+// until waits until the details of the worker of pod fulfil cond, and are those that the snapshot has: that follows a moment
+// after them.
 func (f *fixture) until(t *testing.T, pod, what string, cond func(Worker) bool) Worker {
 	t.Helper()
 	deadline := time.Now().Add(hang)
@@ -176,7 +177,7 @@ func (f *fixture) until(t *testing.T, pod, what string, cond func(Worker) bool) 
 		var last Worker
 		for _, w := range f.Workers() {
 			if w.Pod == pod {
-				if last = w; cond(w) {
+				if last = w; cond(w) && slices.Contains(f.Snapshot().Models[w.ModelUID], w.placing()) {
 					return w
 				}
 			}
