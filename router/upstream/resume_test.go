@@ -88,6 +88,34 @@ func TestAnAnswerGoesOnWhereverItsWorkerIsLost(t *testing.T) {
 	}
 }
 
+// TestAnAnswerOfWhichOnlyTheFinishIsMissingIsNotToldTwice kills the worker behind what it held back until the end, for which
+// there are no tokens.
+func TestAnAnswerOfWhichOnlyTheFinishIsMissingIsNotToldTwice(t *testing.T) {
+	for what, a := range answers {
+		t.Run(what, func(t *testing.T) {
+			want := a.undisturbed(t)
+			d := &dying{t: t, f: newFleet(t, 3, a.whole), at: len(want.events)}
+			d.f.workers[0].script = func(r *workerv1.GenerateRequest, o out) error { return a.whole(r, &unfinished{t, d, o}) }
+			d.check(t, a, want)
+		})
+	}
+}
+
+// unfinished is an answer that ends before its finish, once the client has all the rest.
+type unfinished struct {
+	t *testing.T
+	d *dying
+	out
+}
+
+func (u *unfinished) Send(e *workerv1.GenerateResponse) error {
+	if e.GetFinish() == nil {
+		return u.out.Send(e)
+	}
+	eventually(u.t, "read", func() bool { return int(u.d.told.Load()) == u.d.at })
+	return status.Error(codes.Unavailable, "engine is closed")
+}
+
 // FuzzResume cuts any text anywhere into tokens, and the answer anywhere.
 func FuzzResume(f *testing.F) {
 	f.Add("Once upon a time\n\nUser: 🐧 and é", []byte{3, 1, 2}, "\nUser:", byte(4), byte(0), byte(0), byte(0), true)

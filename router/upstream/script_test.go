@@ -16,7 +16,8 @@ import (
 )
 
 // script is an answer that a fake engine makes token by token. It resumes as the contract of resume_tokens says: it makes the
-// tokens that it is given again, without sending anything, and goes on after them.
+// tokens that it is given again, without sending anything, and goes on after them, or after the text that it is given where
+// that is longer: what was held back behind the last token may have been sent.
 type script struct {
 	pieces []string // the bytes of each token; token i has the id 100+i
 	thinks int      // so many of them are reasoning
@@ -86,7 +87,9 @@ func ids(n int) []uint32 {
 func (a *script) play(r *workerv1.GenerateRequest, o out, next func(n int) error) error {
 	done := len(r.GetResumeTokens())
 	if a.byText {
-		done = a.after(r)
+		if done = a.after(r); done < 0 {
+			return status.Errorf(codes.InvalidArgument, "resume_text is %q", r.GetResumeText())
+		}
 	} else if !slices.Equal(r.GetResumeTokens(), ids(done)) {
 		return status.Errorf(codes.InvalidArgument, "resume_tokens are %v", r.GetResumeTokens())
 	}
@@ -98,6 +101,13 @@ func (a *script) play(r *workerv1.GenerateRequest, o out, next func(n int) error
 		return err
 	}
 	h := held{stop: r.GetStop()}
+	ahead := len(r.GetResumeText()) // so much of the text is not sent
+	send := func(d *workerv1.GenerateResponse) error {
+		x := d.GetDelta()
+		n := min(ahead, len(x.Text))
+		ahead, x.Text = ahead-n, x.Text[n:]
+		return o.Send(d)
+	}
 	reason, made := workerv1.FinishReason_FINISH_REASON_STOP, 0
 	most := int(r.GetMaxTokens())
 	if a.byText { // it knows nothing of what was made
@@ -112,7 +122,9 @@ func (a *script) play(r *workerv1.GenerateRequest, o out, next func(n int) error
 		if i >= a.thinks {
 			text, stopped = h.push(piece)
 		}
-		if made++; made > done {
+		if made++; made <= done {
+			ahead -= min(ahead, len(text))
+		} else {
 			if err := next(i); err != nil {
 				return err
 			}
@@ -123,7 +135,7 @@ func (a *script) play(r *workerv1.GenerateRequest, o out, next func(n int) error
 			if !a.byText {
 				d.GetDelta().Tokens = []uint32{uint32(100 + i)}
 			}
-			if err := o.Send(d); err != nil {
+			if err := send(d); err != nil {
 				return err
 			}
 		}
@@ -135,8 +147,8 @@ func (a *script) play(r *workerv1.GenerateRequest, o out, next func(n int) error
 	if err := next(made); err != nil {
 		return err
 	}
-	if rest := h.flush(); rest != "" {
-		if err := o.Send(delta(rest)); err != nil {
+	if rest := h.flush(); len(rest) > ahead {
+		if err := send(delta(rest)); err != nil {
 			return err
 		}
 	}
