@@ -180,21 +180,15 @@ func TestBrokenBodiesAreGoneOnWith(t *testing.T) {
 
 func TestASourceThatOnlyFailsIsGivenUpAndGoneOnWithLater(t *testing.T) {
 	hub, b := oneFile()
-	down := true
-	hub.Fault = func(n int, w http.ResponseWriter, _ *http.Request) bool {
-		if n > 4 && down {
-			http.Error(w, "down", http.StatusBadGateway)
-		}
-		return n > 4 && down
-	}
+	up := downFrom(hub, 5)
 	r := newRig(t, hub)
 	_, err := r.Ensure(r.ctx(), Request{URI: "hf://org/m"}, nil)
-	refused(t, err, SourceUnreachable, "502", "try 6")
+	refused(t, err, SourceUnreachable, "503", "try 6")
 	sent := hub.Sent()
 	if sent == 0 {
 		t.Fatal("nothing came through before")
 	}
-	down = false
+	up()
 	path := r.ensure(Request{URI: "hf://org/m"})
 	if most := int64(len(b) + 4*64<<10); !bytes.Equal(content(t, path), b) || hub.Sent() > most { // a piece for each connection
 		t.Errorf("%d bytes were sent for a file of %d, %d of them before", hub.Sent(), len(b), sent)

@@ -16,7 +16,8 @@ import (
 	"github.com/ringfleet/ringfleet/worker/weights/source/sourcetest"
 )
 
-// downFrom makes the store fail from the nth request on, until up is called.
+// downFrom makes the store fail from the nth request on, until up is called. What was given up before is not answered after
+// it.
 func downFrom(hub *sourcetest.Hub, n int) (up func()) {
 	var fine atomic.Bool
 	hub.Fault = func(i int, w http.ResponseWriter, _ *http.Request) bool {
@@ -26,7 +27,10 @@ func downFrom(hub *sourcetest.Hub, n int) (up func()) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return true
 	}
-	return func() { fine.Store(true) }
+	return func() {
+		hub.Store.CloseClientConnections()
+		fine.Store(true)
+	}
 }
 
 func TestWhatACrashDamagedIsFetchedAnewOnce(t *testing.T) {
