@@ -15,12 +15,17 @@ const (
 	doubtful = 8
 )
 
+// few is how many must have gone before a rate is good enough to refuse somebody for it: of requests that began together and take
+// long, the first to end say too little of the rest.
+const few = 3
+
 // meter is the rate of events over the time in which it runs: an exponentially weighted mean without the bias of its
 // first seconds, as the weight of the time itself is counted along.
 type meter struct {
 	at                        time.Time
 	seconds, tokens, requests float64 // weighted, as are the times since the last event, and the longest between two
 	silent, gap               float64
+	n                         int // events since the beginning
 }
 
 // advance brings the meter to now. It has run since the last call, or has stood still.
@@ -48,6 +53,7 @@ func (m *meter) advance(now time.Time, running bool) {
 func (m *meter) add(tokens int64) {
 	m.tokens += float64(tokens)
 	m.requests++
+	m.n++
 	m.gap, m.silent = max(m.gap, m.silent), 0
 }
 

@@ -100,11 +100,11 @@ func (q *Queue) room(e *Entry, l *Limits) (over, bool) {
 	return q.total.of(e.Held).add(e.bytes, all)
 }
 
-// wait is how many seconds one more request is likely to wait; 0 where the rate is unknown.
+// wait is how many seconds one more request is likely to wait; 0 where the rate is unknown, or of too few requests.
 func (q *Queue) wait(it *Item) float64 {
 	before := q.before(it)
 	rate, _, known := q.drain.rate()
-	if !known || q.holding || before <= 0 {
+	if !known || q.drain.n < few || q.holding || before <= 0 {
 		return 0
 	}
 	return min(before/rate, longest.Seconds())

@@ -67,7 +67,7 @@ func (p *plain) bound(e *Entry) string {
 	own, all := p.limits.of(e.Held)
 	rate, _, known := p.drain.rate()
 	switch {
-	case !e.Held && known && p.before(e)/rate > e.most.Seconds()*certain:
+	case !e.Held && known && p.drain.n >= few && p.before(e)/rate > e.most.Seconds()*certain:
 		return whatSeconds
 	case !e.Held && e.Tier.MaxQueueRequests > 0 && len(tier) >= e.Tier.MaxQueueRequests:
 		return ofTier
