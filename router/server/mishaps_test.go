@@ -163,18 +163,45 @@ func (r *rig) connect() *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
+// connected has the router ask every worker once, so that it keeps a connection to each: where a thousand requests come at once, a
+// busy machine may lack the time for a handshake, which is limited to a few seconds. So the clients connect before them, too.
+func (r *rig) connected() {
+	r.t.Helper()
+	for i, asked := 0, map[string]bool{}; len(asked) < len(r.workers); i++ {
+		resp, err := r.chat(strings.Replace(askStream, `"x"`, fmt.Sprintf(`"%d"`, i), 1))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		_ = resp.Body.Close() // the client goes away
+		if resp.StatusCode != 200 {
+			r.t.Fatal(resp.Status)
+		}
+		asked[resp.Header.Get(telemetry.HeaderWorker)] = true
+	}
+}
+
 func TestAThousandStreamsAndMoreRunWhileTheProbesAreAnswered(t *testing.T) {
 	const streams, connections = 1050, 15
 	r := start(t, func(*Options) {})
 	r.ready()
+	r.connected()
 	ended := make(chan string, streams)
 	begun := make(chan string, streams)
-	for i := range connections {
+	var clients []*http.Client
+	for range connections {
 		p := new(http.Protocols)
 		h2c(p)
 		transport := &http.Transport{Protocols: p}
 		t.Cleanup(transport.CloseIdleConnections)
 		client := &http.Client{Transport: transport}
+		clients = append(clients, client)
+		resp, err := client.Get(r.url(0, "/v1/models"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = body(t, resp)
+	}
+	for i, client := range clients {
 		for range streams / connections {
 			go func() {
 				resp, err := client.Post(r.url(0, "/v1/chat/completions"), "application/json", strings.NewReader(askStream))
