@@ -54,13 +54,13 @@ func (e *events) close() {
 	e.room = nil
 }
 
-// roomFor returns b with room for n bytes more. Where it grows it doubles at least: the smaller steps of append
-// leave several times as much behind.
-func roomFor(b []byte, n int) []byte {
+// grown returns b with room for n bytes more. Where it grows it doubles, as the smaller steps of append leave several times as
+// much behind, but not beyond what an event may have.
+func (e *events) grown(b []byte, n int) []byte {
 	if cap(b)-len(b) >= n {
 		return b
 	}
-	return slices.Grow(b, max(n, len(b), 512))
+	return slices.Grow(b, max(n, min(max(len(b), 512), e.most-len(b))))
 }
 
 // next returns the next event that has data, or io.EOF.
@@ -79,7 +79,7 @@ func (e *events) next() (event, error) {
 			case "event":
 				out.name = string(value)
 			case "data":
-				e.data = roomFor(e.data, len(value)+1)
+				e.data = e.grown(e.data, len(value)+1)
 				if has {
 					e.data = append(e.data, '\n')
 				}
@@ -127,7 +127,7 @@ func (e *events) readLine() ([]byte, error) {
 		case len(e.line) >= e.most:
 			return nil, errEventTooLong
 		default:
-			e.line = append(roomFor(e.line, 1), c)
+			e.line = append(e.grown(e.line, 1), c)
 		}
 	}
 }
