@@ -32,30 +32,23 @@ func largeHeaders() []trial.Trial {
 			r.Foreign()
 			x := r.Routers[0]
 			for _, h := range heads {
-				if err := x.ResetPeak(); err != nil {
-					return nil, err
-				}
-				before, err := x.RSS()
-				if err != nil {
-					return nil, err
-				}
-				right := 0
+				right, grown := 0, 0.0
 				for range times {
-					a, err := ask(ctx, r, head(2, h.extra)+"{}")
+					n, err := x.Growth(func() error {
+						a, err := ask(ctx, r, head(2, h.extra)+"{}")
+						if a.status == 431 {
+							right++
+						}
+						return err
+					})
 					if err != nil {
 						return nil, fmt.Errorf("%s: %w", h.name, err)
 					}
-					if a.status == 431 {
-						right++
-					}
-				}
-				most, err := x.Peak()
-				if err != nil {
-					return nil, err
+					grown = max(grown, n)
 				}
 				figures = append(figures,
 					bench.AtLeast("F75 "+h.name+", answered 431", 100*float64(right)/float64(times), "%", 100),
-					bench.AtMost("F75 "+h.name+", memory more than before", float64(max(most-before, 0))/mebi, "MiB", 2))
+					bench.AtMost("F75 "+h.name+", memory more than before each, greatest", grown/mebi, "MiB", 2))
 			}
 			a, err := ask(ctx, r, head(2, "X-Large: "+strings.Repeat("x", 30<<10))+"{}")
 			if err != nil {
@@ -184,39 +177,34 @@ func bodyOf(ctx context.Context, r *rig.Rig, times int, name, request string, wa
 // endlessChunks sends chunks until there is an answer. What counts is the time since the byte that is too many, and the memory.
 func endlessChunks(ctx context.Context, r *rig.Rig, times, limit int) ([]bench.Figure, error) {
 	x := r.Routers[0]
-	if err := x.ResetPeak(); err != nil {
-		return nil, err
-	}
-	before, err := x.RSS()
-	if err != nil {
-		return nil, err
-	}
 	right := 0
 	var took trial.Series
-	for range times {
-		c, err := dial(ctx, address(x), 0)
-		if err != nil {
-			return nil, err
+	grown, err := x.Growth(func() error {
+		for range times {
+			c, err := dial(ctx, address(x), 0)
+			if err != nil {
+				return err
+			}
+			beyond := make(chan time.Time, 1)
+			go pour(c, limit, beyond)
+			a, err := c.answer(20 * time.Second)
+			answered := time.Now()
+			_ = c.Close()
+			at := <-beyond
+			if err != nil {
+				return fmt.Errorf("chunks without an end: %w", err)
+			}
+			if a.status == 413 {
+				right++
+			}
+			took.Took(max(answered.Sub(at), 0))
 		}
-		beyond := make(chan time.Time, 1)
-		go pour(c, limit, beyond)
-		a, err := c.answer(20 * time.Second)
-		answered := time.Now()
-		_ = c.Close()
-		at := <-beyond
-		if err != nil {
-			return nil, fmt.Errorf("chunks without an end: %w", err)
-		}
-		if a.status == 413 {
-			right++
-		}
-		took.Took(max(answered.Sub(at), 0))
-	}
-	most, err := x.Peak()
+		return nil
+	})
 	return []bench.Figure{
 		bench.AtLeast("F76 chunks without an end, answered 413", 100*float64(right)/float64(times), "%", 100),
 		bench.AtMost("F76 chunks without an end, longest time to the answer since the limit", 1000*took.Max(), "ms", 100),
-		bench.AtMost("F76 chunks without an end, memory more than before", float64(max(most-before, 0))/mebi, "MiB", 3*float64(limit)/mebi),
+		bench.AtMost("F76 chunks without an end, memory more than before", grown/mebi, "MiB", 3*float64(limit)/mebi),
 	}, err
 }
 
@@ -249,18 +237,10 @@ func gzipBomb(ctx context.Context, r *rig.Rig, times int) ([]bench.Figure, error
 	if err := z.Close(); err != nil {
 		return nil, err
 	}
-	x := r.Routers[0]
-	if err := x.ResetPeak(); err != nil {
-		return nil, err
-	}
-	before, err := x.RSS()
-	if err != nil {
-		return nil, err
-	}
-	figures, err := bodyOf(ctx, r, times, "256 MiB of zeros in gzip", head(b.Len(), "Content-Encoding: gzip")+b.String(), 415)
-	if err != nil {
-		return nil, err
-	}
-	most, err := x.Peak()
-	return append(figures, bench.AtMost("F76 256 MiB of zeros in gzip, memory more than before", float64(max(most-before, 0))/mebi, "MiB", 2)), err
+	var figures []bench.Figure
+	grown, err := r.Routers[0].Growth(func() (err error) {
+		figures, err = bodyOf(ctx, r, times, "256 MiB of zeros in gzip", head(b.Len(), "Content-Encoding: gzip")+b.String(), 415)
+		return err
+	})
+	return append(figures, bench.AtMost("F76 256 MiB of zeros in gzip, memory more than before", grown/mebi, "MiB", 2)), err
 }

@@ -34,28 +34,20 @@ func slowReaders() []trial.Trial {
 			if err != nil {
 				return nil, err
 			}
-			x := r.Routers[0]
-			if err := x.ResetPeak(); err != nil {
-				return nil, err
-			}
-			before, err := x.RSS()
-			if err != nil {
-				return nil, err
-			}
 			var took time.Duration
-			during, err := beside(ctx, r, mixed, func() error {
-				took, err = readSlowly(ctx, r)
+			var during *seen
+			grown, err := r.Routers[0].Growth(func() (err error) {
+				during, err = beside(ctx, r, mixed, func() error {
+					took, err = readSlowly(ctx, r)
+					return err
+				})
 				return err
 			})
 			if err != nil {
 				return nil, err
 			}
-			most, err := x.Peak()
-			if err != nil {
-				return nil, err
-			}
 			return append([]bench.Figure{
-				bench.AtMost("F72 memory of the router, by slow reader", float64(max(most-before, 0))/readers/1024, "KiB", 1024),
+				bench.AtMost("F72 memory of the router, by slow reader", grown/readers/1024, "KiB", 1024),
 				bench.AtMost("F72 time until no engine works for a slow reader: 30 s after the buffers are full", took.Seconds(), "s", 50),
 			}, others(r, "F72", quiet, during, 1.1)...), nil
 		},

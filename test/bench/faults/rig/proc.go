@@ -94,6 +94,22 @@ func (p *Process) ResetPeak() error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.PID()), []byte("5"), 0)
 }
 
+// Growth is how much more resident memory it has had while do ran than before, in bytes.
+func (p *Process) Growth(do func() error) (float64, error) {
+	if err := p.ResetPeak(); err != nil {
+		return 0, err
+	}
+	before, err := p.RSS()
+	if err != nil {
+		return 0, err
+	}
+	if err := do(); err != nil {
+		return 0, err
+	}
+	most, err := p.Peak()
+	return float64(max(most-before, 0)), err
+}
+
 // status reads a size in kB.
 func (p *Process) status(key string) (int64, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", p.PID()))
