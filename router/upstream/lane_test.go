@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -50,11 +49,16 @@ func newLaned(t *testing.T, workers int, script func(*workerv1.GenerateRequest, 
 	return l
 }
 
+// acceptance is that of q.
+func acceptance(q *workerv1.GenerateRequest) *workerv1.GenerateResponse {
+	r := accepted()
+	r.GetAccepted().AttemptId = q.GetAttemptId()
+	return r
+}
+
 // accept accepts q on s and sends the responses.
 func accept(s many.Stream, q *workerv1.GenerateRequest, responses ...*workerv1.GenerateResponse) error {
-	first := accepted()
-	first.GetAccepted().AttemptId = q.GetAttemptId()
-	for _, r := range append([]*workerv1.GenerateResponse{first}, responses...) {
+	for _, r := range append([]*workerv1.GenerateResponse{acceptance(q)}, responses...) {
 		if err := s.Send(r); err != nil {
 			return err
 		}
@@ -231,43 +235,20 @@ func TestWhatAnswersAnotherRequestIsNeverHandedOut(t *testing.T) {
 	}
 }
 
-func TestAnotherOnesEndInTheMiddleEndsTheAnswer(t *testing.T) {
-	l := newLaned(t, 1, whole, func(_ int32, s many.Stream) error {
-		q, err := s.Recv()
-		if err != nil {
-			return err
-		}
-		other := &workerv1.GenerateRequest{AttemptId: "other"}
-		if err := accept(s, q, delta("a"), over(other)); err != nil {
-			return err
-		}
-		<-s.Context().Done()
-		return nil
-	})
-	s, err := l.Generate(t.Context(), request())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text, finished, err := drain(s); text != "a" || finished || !errors.Is(err, ErrFailed) {
-		t.Errorf("got %q, finished %v, %v", text, finished, err)
-	}
-	s.Close()
-	if l.resting() != 0 {
-		t.Error("the lane rests")
-	}
-}
-
-func TestASecondAcceptanceEndsTheAnswer(t *testing.T) {
-	for name, id := range map[string]string{"another one's": "other", "its own": ""} {
+func TestWhatIsAnotherOnesInTheMiddleEndsTheAnswer(t *testing.T) {
+	other := &workerv1.GenerateRequest{AttemptId: "other"}
+	for name, breach := range map[string]func(q *workerv1.GenerateRequest) *workerv1.GenerateResponse{
+		"another one's end":        func(*workerv1.GenerateRequest) *workerv1.GenerateResponse { return over(other) },
+		"another one's acceptance": func(*workerv1.GenerateRequest) *workerv1.GenerateResponse { return acceptance(other) },
+		"a second one of its own":  acceptance,
+	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLaned(t, 1, whole, func(_ int32, s many.Stream) error {
 				q, err := s.Recv()
 				if err != nil {
 					return err
 				}
-				second := accepted()
-				second.GetAccepted().AttemptId = cmp.Or(id, q.GetAttemptId())
-				if err := accept(s, q, delta("mine"), second, delta("secret"), finish(), over(q)); err != nil {
+				if err := accept(s, q, delta("mine"), breach(q), delta("secret"), finish(), over(q)); err != nil {
 					return err
 				}
 				<-s.Context().Done()
