@@ -37,7 +37,7 @@ type options struct {
 
 func (o *options) bind(f *flag.FlagSet) {
 	o.Bind(f, "measures, separated by commas: "+strings.Join(measure.Names(), ", "), "one turn", page, time.Hour)
-	f.IntVar(&o.turns, "turns", 7, "how often each router takes its turn")
+	f.IntVar(&o.turns, "turns", wholeTurns, "how often each router takes its turn")
 	f.StringVar(&o.peers, "peers", strings.Join(peers.Names(), ","), "the routers to measure beside; empty for none")
 	f.StringVar(&o.profiles, "profiles", "", "a folder for CPU profiles of Ringfleet's router, which cost it a little")
 }
@@ -63,12 +63,24 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	switch {
 	case o.turns < 1:
 		return fmt.Errorf("--turns %d: want 1 or more", o.turns)
-	case o.Update && o.profiles != "":
-		return errors.New("--update: the documentation has runs without profiles only")
-	case o.Update && (o.Only != "" || o.turns < 7):
-		return errors.New("--update: the documentation has whole runs of 7 turns only")
+	case o.Update && o.part():
+		return fmt.Errorf("--update: the documentation has whole runs of %d turns only, without profiles", wholeTurns)
 	}
 	return o.Within(ctx, func(ctx context.Context, root, dir string) error { return o.measure(ctx, root, dir, out) })
+}
+
+// wholeTurns is how often each router takes its turn in a whole run.
+const wholeTurns = 7
+
+// part says that this is no whole run, or one whose profiles cost the router something.
+func (o options) part() bool { return o.Only != "" || o.turns < wholeTurns || o.profiles != "" }
+
+// file is the name of what is written. A part does not replace what a whole run has written.
+func (o options) file() string {
+	if o.part() {
+		return "router-partial"
+	}
+	return "router"
 }
 
 // measure runs the bench and writes what came of it.
@@ -77,7 +89,7 @@ func (o options) measure(ctx context.Context, root, dir string, out io.Writer) e
 	if err != nil {
 		return err
 	}
-	h, _, err := tables.Here("router", "The router beside its peers")
+	h, _, err := tables.Here(o.file(), "The router beside its peers")
 	if err != nil {
 		return err
 	}
