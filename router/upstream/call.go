@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -22,9 +21,8 @@ type attempt struct {
 	caller   context.Context
 	ctx      context.Context
 	call     call
-	lane     *lane              // that it is made on; nil where it is a Generate
-	trailer  func() metadata.MD // of the call, once it has ended
-	unhook   func() bool        // lets the end of ctx no longer end the lane; it says whether it came in time
+	lane     *lane       // that it is made on; nil where it is a Generate
+	unhook   func() bool // lets the end of ctx no longer end the lane; it says whether it came in time
 	patience patience
 	id       string // the worker says it back on a lane
 
@@ -74,7 +72,7 @@ func (a *attempt) start(r *Request, message *workerv1.GenerateRequest) failure {
 func (a *attempt) ending() ending {
 	return ending{
 		caller: a.caller, ctx: a.ctx, pod: a.worker.Pod, shown: a.shown, adapter: a.adapter, resumed: a.resumed,
-		started: a.started || a.call != nil && !a.said && len(a.trailer()) == 0,
+		started: a.started || a.call != nil && !a.said && len(a.call.Trailer()) == 0,
 	}
 }
 

@@ -135,12 +135,12 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 // unread is what a message is read into that nobody needs.
 type unread struct{}
 
-// Unmarshal reads into an *event or *lastWords, or what gRPC's codec reads into.
+// Unmarshal reads into an *event, or what gRPC's codec reads into.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if _, ok := v.(unread); ok {
 		return nil
 	}
-	e, ok := v.(interface{ read(b []byte) error })
+	e, ok := v.(*event)
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}

@@ -9,9 +9,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/ringfleet/ringfleet/api/worker/many"
 	workerv1 "github.com/ringfleet/ringfleet/api/worker/v1"
@@ -44,6 +43,8 @@ type lane struct {
 // call is what a worker answers on.
 type call interface {
 	RecvMsg(m any) error
+	// Trailer is what it said besides at the end, once that has been read.
+	Trailer() metadata.MD
 }
 
 // dispatch sends message to the worker. It says whether it did so on a lane that had rested, which may have ended meanwhile.
@@ -57,7 +58,7 @@ func (a *attempt) dispatch(message *workerv1.GenerateRequest) (rested bool, err 
 		if !taken {
 			stream, err := worker.Generate(a.ctx, message, generateOptions...)
 			if err == nil {
-				a.call, a.trailer = stream, stream.Trailer
+				a.call = stream
 			}
 			return false, err
 		}
@@ -75,7 +76,7 @@ func (a *attempt) dispatch(message *workerv1.GenerateRequest) (rested bool, err 
 			}
 			l = &lane{BidiStreamingClient: stream, end: end, opened: a.client.options.Clock.Now()}
 		}
-		a.lane, a.call, a.trailer = l, l, l.Trailer
+		a.lane, a.call = l, l
 		if err = l.Send(message); !errors.Is(err, io.EOF) {
 			return rested, err
 		}
@@ -117,7 +118,7 @@ func (a *attempt) ask(message *workerv1.GenerateRequest) error {
 func (a *attempt) quit() {
 	a.unhook()
 	a.lane.end()
-	a.lane, a.call, a.trailer = nil, nil, nil
+	a.lane, a.call = nil, nil
 }
 
 // own holds what comes on a lane to the rule that it is an answer to this very attempt: the first response is an Accepted or an
@@ -161,10 +162,8 @@ func (a *attempt) last() {
 		_ = a.call.RecvMsg(unread{}) // io.EOF
 		return
 	}
-	var e lastWords
-	if a.call.RecvMsg(&e) == nil {
-		a.free = string(e.attempt) == a.id
-	}
+	var r workerv1.GenerateResponse
+	a.free = a.call.RecvMsg(&r) == nil && r.GetEnded().GetAttemptId() == a.id
 }
 
 // leave gives the lane back where the request on it has ended, and ends it otherwise.
@@ -173,7 +172,7 @@ func (a *attempt) leave() {
 	if l == nil {
 		return
 	}
-	a.lane, a.call, a.trailer = nil, nil, nil // it may be another attempt's at once
+	a.lane, a.call = nil, nil // it may be another attempt's at once
 	if !a.unhook() || !a.free || !a.client.rest(&a.seat, l) {
 		l.end()
 	}
@@ -291,33 +290,4 @@ func end(lanes []*lane) {
 	for _, l := range lanes {
 		l.end()
 	}
-}
-
-// lastWords is an Ended that is read where all else has come: only whose it is matters.
-type lastWords struct{ attempt []byte }
-
-// The fields of a GenerateResponse and of an Ended.
-const (
-	fieldEnded   protowire.Number = 4
-	fieldAttempt protowire.Number = 1
-)
-
-// read takes the id out of a message; it stays empty where the message is something else.
-func (e *lastWords) read(b []byte) error {
-	num, typ, n := protowire.ConsumeTag(b)
-	if n > 0 && num == fieldEnded && typ == protowire.BytesType {
-		body, m := protowire.ConsumeBytes(b[n:])
-		if num, typ, k := protowire.ConsumeTag(body); m > 0 && n+m == len(b) && k > 0 && num == fieldAttempt && typ == protowire.BytesType {
-			if id, m := protowire.ConsumeBytes(body[k:]); m > 0 && k+m == len(body) {
-				e.attempt = append(e.attempt[:0], id...)
-				return nil
-			}
-		}
-	}
-	var r workerv1.GenerateResponse
-	if err := proto.Unmarshal(b, &r); err != nil {
-		return err
-	}
-	e.attempt = append(e.attempt[:0], r.GetEnded().GetAttemptId()...)
-	return nil
 }

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -15,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/ringfleet/ringfleet/api/worker/many"
@@ -556,31 +554,53 @@ func TestTheLanesOfAWorkerThatIsGoneAreEnded(t *testing.T) {
 	}
 }
 
-func TestAnEndIsReadAsProtobufReadsIt(t *testing.T) {
+func TestALaneIsKeptWhereWhatFollowsTheFinishIsTheEndOfItsRequest(t *testing.T) {
+	response := func(r *workerv1.GenerateResponse) func(*workerv1.GenerateRequest) *workerv1.GenerateResponse {
+		return func(*workerv1.GenerateRequest) *workerv1.GenerateResponse { return r }
+	}
 	for name, c := range map[string]struct {
-		r    *workerv1.GenerateResponse
-		more []byte
-		want string
+		last func(q *workerv1.GenerateRequest) *workerv1.GenerateResponse
+		kept int
 	}{
-		"an end":                       {r: over(&workerv1.GenerateRequest{AttemptId: "a1"}), want: "a1"},
-		"an end with a status":         {r: &workerv1.GenerateResponse{Event: &workerv1.GenerateResponse_Ended{Ended: &workerv1.Ended{AttemptId: "a1", Status: []byte("x")}}}, want: "a1"},
-		"an end without an id":         {r: over(nil)},
-		"an end with something behind": {r: over(&workerv1.GenerateRequest{AttemptId: "a1"}), more: []byte{0x78, 0x01}, want: "a1"},
-		"a delta":                      {r: delta("a1")},
-		"nothing":                      {r: &workerv1.GenerateResponse{}},
+		"an end": {over, 1},
+		"an end with a status": {func(q *workerv1.GenerateRequest) *workerv1.GenerateResponse {
+			r := over(q)
+			r.GetEnded().Status = []byte("x")
+			return r
+		}, 1},
+		"an end with something behind": {func(q *workerv1.GenerateRequest) *workerv1.GenerateResponse {
+			r := over(q)
+			r.ProtoReflect().SetUnknown([]byte{0x78, 0x01})
+			return r
+		}, 1},
+		"an end without an id": {response(over(nil)), 0},
+		"another one's end":    {response(over(&workerv1.GenerateRequest{AttemptId: "other"})), 0},
+		"a delta":              {response(delta("a1")), 0},
+		"nothing":              {response(&workerv1.GenerateResponse{}), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := proto.Marshal(c.r)
+			l := newLaned(t, 1, whole, func(_ int32, s many.Stream) error {
+				q, err := s.Recv()
+				if err != nil {
+					return err
+				}
+				if err := accept(s, q, delta("a"), delta("b"), finish(), c.last(q)); err != nil {
+					return err
+				}
+				<-s.Context().Done()
+				return nil
+			})
+			s, err := l.Generate(t.Context(), request())
 			if err != nil {
 				t.Fatal(err)
 			}
-			var e lastWords
-			if err := e.read(append(b, c.more...)); err != nil || !bytes.Equal(e.attempt, []byte(c.want)) {
-				t.Errorf("got %q, %v", e.attempt, err)
+			if text, finished, err := drain(s); text != "ab" || !finished || !errors.Is(err, io.EOF) {
+				t.Errorf("got %q, finished %v, %v", text, finished, err)
+			}
+			s.Close()
+			if n := l.resting(); n != c.kept {
+				t.Errorf("%d lanes rest, want %d", n, c.kept)
 			}
 		})
-	}
-	if new(lastWords).read([]byte{0x22, 0x05, 0x0a}) == nil {
-		t.Error("half a message is read")
 	}
 }
