@@ -208,9 +208,7 @@ func TestStatsCountWhatWasSentAtOnce(t *testing.T) {
 	d := newDouble(t, "vllm")
 	d.metrics = said(0, 0, 0)
 	w := watchIt(t, d)
-	d.change(func(d *double) {
-		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
-	})
+	d.neverEnd()
 	s, err := w.Generate(context.Background(), text("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -232,9 +230,7 @@ func TestStatsCountNoRequestThatHasEnded(t *testing.T) {
 	d := newDouble(t, "vllm")
 	d.metrics = said(0, 0, 0)
 	w := watchIt(t, d)
-	d.change(func(d *double) {
-		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
-	})
+	d.neverEnd()
 	s, err := w.Generate(context.Background(), text("a"))
 	if err != nil {
 		t.Fatal(err)

@@ -88,6 +88,13 @@ func (d *double) stop() {
 // was read a moment ago.
 func (d *double) keepNone() { d.http.Config.SetKeepAlivesEnabled(false) }
 
+// neverEnd has it answer with a word, and go on until the client is gone.
+func (d *double) neverEnd() {
+	d.change(func(d *double) {
+		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
+	})
+}
+
 func (d *double) url() string { return "http://" + d.addr }
 
 // change sets knobs.

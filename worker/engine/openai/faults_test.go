@@ -261,9 +261,7 @@ func TestOneChoiceThatFailsEndsTheOthers(t *testing.T) {
 func TestMoreThanTheBoundIsBusy(t *testing.T) {
 	d := newDouble(t, "vllm")
 	w := watchIt(t, d, func(o *Options) { o.MaxSequences, o.MaxWaiting = 1, 1 })
-	d.change(func(d *double) {
-		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
-	})
+	d.neverEnd()
 	for range 2 {
 		s, err := w.Generate(context.Background(), text("a"))
 		if err != nil {

@@ -138,9 +138,7 @@ func TestAServerWhoseCompletionHangsIsNotLoaded(t *testing.T) {
 func TestAServerThatMakesNoTokenIsStalled(t *testing.T) {
 	d := newDouble(t, "vllm")
 	w := watchIt(t, d)
-	d.change(func(d *double) {
-		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
-	})
+	d.neverEnd()
 	s, err := w.Generate(context.Background(), text("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -221,9 +219,7 @@ func TestAnotherProcessIsAnotherEpoch(t *testing.T) {
 func TestABrokenStreamMakesTheWatchLookAtOnce(t *testing.T) {
 	d := newDouble(t, "vllm")
 	w := watchIt(t, d)
-	d.change(func(d *double) {
-		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
-	})
+	d.neverEnd()
 	s, err := w.Generate(context.Background(), text("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -384,9 +380,7 @@ func TestAnAdapterLeavesWhenItsRequestsHaveEnded(t *testing.T) {
 	if err := w.LoadAdapter(context.Background(), engine.Adapter{Name: "one", Path: "/one"}); err != nil {
 		t.Fatal(err)
 	}
-	d.change(func(d *double) {
-		d.generate = func(w http.ResponseWriter, r *http.Request, _ map[string]any) { words(w, "a"); d.hang(r) }
-	})
+	d.neverEnd()
 	r := text("a")
 	r.Adapter = "one"
 	s, err := w.Generate(context.Background(), r)
