@@ -54,6 +54,14 @@ func (f *Flags) Within(ctx context.Context, do func(ctx context.Context, root, d
 	return do(ctx, root, dir)
 }
 
+// File is the name of what a bench writes. A part of it does not replace what a whole run has written.
+func File(bench string, part bool) string {
+	if part {
+		return bench + "-partial"
+	}
+	return bench
+}
+
 // Pause lets a time pass, unless ctx ends before.
 func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

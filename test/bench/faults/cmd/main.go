@@ -63,13 +63,8 @@ const page = "faults.md"
 // part says that not all faults were asked for, or that they were asked for once.
 func (o options) part() bool { return o.Only != "" || o.Quick }
 
-// file is the name of what is written. A part does not replace what a whole run has written.
-func (o options) file() string {
-	if o.part() {
-		return "faults-partial"
-	}
-	return "faults"
-}
+// file is the name of what is written.
+func (o options) file() string { return command.File("faults", o.part()) }
 
 // measure runs the faults and writes what came of them.
 func (o options) measure(ctx context.Context, root, dir string, out io.Writer) error {

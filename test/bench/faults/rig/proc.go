@@ -96,18 +96,37 @@ func (p *Process) ResetPeak() error {
 
 // Growth is how much more resident memory it has had while do ran than before, in bytes.
 func (p *Process) Growth(do func() error) (float64, error) {
-	if err := p.ResetPeak(); err != nil {
-		return 0, err
-	}
-	before, err := p.RSS()
+	all, err := Growth(do, p)
 	if err != nil {
 		return 0, err
 	}
-	if err := do(); err != nil {
-		return 0, err
+	return all[0], nil
+}
+
+// Growth is that of each of some processes.
+func Growth(do func() error, of ...*Process) ([]float64, error) {
+	all := make([]float64, len(of))
+	for i, p := range of {
+		if err := p.ResetPeak(); err != nil {
+			return nil, err
+		}
+		before, err := p.RSS()
+		if err != nil {
+			return nil, err
+		}
+		all[i] = float64(before)
 	}
-	most, err := p.Peak()
-	return float64(max(most-before, 0)), err
+	if err := do(); err != nil {
+		return nil, err
+	}
+	for i, p := range of {
+		most, err := p.Peak()
+		if err != nil {
+			return nil, err
+		}
+		all[i] = max(float64(most)-all[i], 0)
+	}
+	return all, nil
 }
 
 // status reads a size in kB.

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,40 +41,6 @@ func garbage() []trial.Trial {
 	return append(all, nonsenseByContract(spec))
 }
 
-// growth is how much more memory processes have had since the last call than they had then.
-type growth struct {
-	of     []*rig.Process
-	before []int64
-}
-
-func grows(of ...*rig.Process) (*growth, error) {
-	g := &growth{of: of}
-	for _, p := range of {
-		if err := p.ResetPeak(); err != nil {
-			return nil, err
-		}
-		n, err := p.Peak()
-		if err != nil {
-			return nil, err
-		}
-		g.before = append(g.before, n)
-	}
-	return g, nil
-}
-
-// most is the greatest growth, in MiB.
-func (g *growth) most() (float64, error) {
-	most := 0.0
-	for i, p := range g.of {
-		n, err := p.Peak()
-		if err != nil {
-			return 0, err
-		}
-		most = max(most, float64(n-g.before[i])/(1<<20))
-	}
-	return most, nil
-}
-
 // nonsense is a trial of engines that all answer as p says.
 func nonsense(kind, says string, p engine.Plan) trial.Trial {
 	return trial.Trial{ID: "F15", Kind: kind, Says: says, Times: 3, Takes: 4 * time.Second,
@@ -83,25 +50,29 @@ func nonsense(kind, says string, p engine.Plan) trial.Trial {
 					return nil, err
 				}
 			}
-			router, err := grows(&r.Routers[0].Process)
+			answers, grown, err := weighed(ctx, r, times, &r.Workers[0].Process, &r.Workers[1].Process)
 			if err != nil {
 				return nil, err
 			}
-			workers, err := grows(&r.Workers[0].Process, &r.Workers[1].Process)
-			if err != nil {
-				return nil, err
-			}
-			var answers []history.Client
-			for range times {
-				answers = append(answers, r.Routers[0].Client.Do(ctx, client.Request{Model: rig.ModelName, Words: 16, Free: true, Stream: true,
-					Prompt: "Number " + client.NewID()}))
-			}
-			return ended(kind, answers, router, workers)
+			return ended(kind, answers, grown), nil
 		}}
 }
 
-// ended are the figures of answers that must end by an error event.
-func ended(kind string, answers []history.Client, router, workers *growth) ([]bench.Figure, error) {
+// weighed asks one request after the other, and returns the answers and how much memory the router and the workers took for it.
+func weighed(ctx context.Context, r *rig.Rig, times int, workers ...*rig.Process) (answers []history.Client, grown []float64, err error) {
+	x := r.Routers[0]
+	grown, err = rig.Growth(func() error {
+		for range times {
+			answers = append(answers, x.Client.Do(ctx, client.Request{Model: rig.ModelName, Words: 16, Free: true, Stream: true,
+				Prompt: "Number " + client.NewID()}))
+		}
+		return nil
+	}, append([]*rig.Process{&x.Process}, workers...)...)
+	return answers, grown, err
+}
+
+// ended are the figures of answers that must end by an error event. grown is the memory of the router, and of workers if any.
+func ended(kind string, answers []history.Client, grown []float64) []bench.Figure {
 	unsaid, whole, codes := 0, 0, map[string]int{}
 	for i := range answers {
 		a := &answers[i]
@@ -114,20 +85,15 @@ func ended(kind string, answers []history.Client, router, workers *growth) ([]be
 		codes[a.Code]++
 	}
 	name := func(what string) string { return fmt.Sprintf("F15 %s: %s", kind, what) }
-	grown, err := router.most()
-	if err != nil {
-		return nil, err
-	}
 	figures := []bench.Figure{
 		bench.AtMost(name("streams without an error"), float64(unsaid), "", 0),
 		bench.AtMost(name("[DONE] or finish reasons"), float64(whole), "", 0),
-		bench.AtMost(name("the router's memory grows by"), grown, "MiB", 2),
+		bench.AtMost(name("the router's memory grows by"), grown[0]/(1<<20), "MiB", 2),
 	}
-	if workers == nil {
-		return figures, nil
+	if workers := grown[1:]; len(workers) > 0 {
+		figures = append(figures, bench.AtMost(name("a worker's memory grows by"), slices.Max(workers)/(1<<20), "MiB", 2))
 	}
-	grown, err = workers.most()
-	return append(figures, bench.AtMost(name("a worker's memory grows by"), grown, "MiB", 2)), err
+	return figures
 }
 
 // nonsenseByContract is F15 by workers that speak the contract, and break it.
@@ -186,17 +152,9 @@ func breaks(ctx context.Context, r *rig.Rig, kind string, how func(stream) error
 			return nil, err
 		}
 	}
-	router, err := grows(&r.Routers[0].Process)
+	answers, grown, err := weighed(ctx, r, times)
 	if err != nil {
 		return nil, err
 	}
-	var answers []history.Client
-	for range times {
-		answers = append(answers, r.Routers[0].Client.Do(ctx, client.Request{Model: rig.ModelName, Words: 16, Free: true, Stream: true, Prompt: "Number " + client.NewID()}))
-	}
-	f, err := ended(kind+", by the contract", answers, router, nil)
-	if err != nil {
-		return nil, err
-	}
-	return f, r.Tell(ctx, r.State())
+	return ended(kind+", by the contract", answers, grown), r.Tell(ctx, r.State())
 }

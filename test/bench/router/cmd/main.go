@@ -75,21 +75,13 @@ const wholeTurns = 7
 // part says that this is no whole run, or one whose profiles cost the router something.
 func (o options) part() bool { return o.Only != "" || o.turns < wholeTurns || o.profiles != "" }
 
-// file is the name of what is written. A part does not replace what a whole run has written.
-func (o options) file() string {
-	if o.part() {
-		return "router-partial"
-	}
-	return "router"
-}
-
 // measure runs the bench and writes what came of it.
 func (o options) measure(ctx context.Context, root, dir string, out io.Writer) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	h, _, err := tables.Here(o.file(), "The router beside its peers")
+	h, _, err := tables.Here(command.File("router", o.part()), "The router beside its peers")
 	if err != nil {
 		return err
 	}
